@@ -1,0 +1,51 @@
+//! The vocabulary of `tower-mq`: what a message, a delivery and an outcome are, and how a stack runs one delivery at
+//! a time until a layer takes over the order.
+//!
+//! Layers and sources depend on this crate and on nothing else of the project. Users find all of it in `tower_mq`.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | [`Message`] | payload, key, headers, properties |
+//! | [`Delivery`] | a message plus the duty to settle it |
+//! | [`Outcome`] | what the broker is told: ack, release, retry, reject |
+//! | [`Acker`], [`Settle`], [`Settling`] | the duty, who takes the decision, and what became of it |
+//! | [`Origin`], [`Generation`] | the source of a message, and the life of the connection it was taken in |
+//! | [`Turn`] | the right to be the delivery that holds up the queue |
+//! | [`Drive`] | the loop that runs a service over a queue |
+//! | [`Carry`], [`CarryOne`], [`Work`] | requests that layers are generic over |
+
+mod carry;
+mod delivery;
+mod drive;
+mod error;
+mod failure;
+mod message;
+mod observe;
+mod origin;
+mod outcome;
+mod policy;
+mod properties;
+mod publish;
+mod signal;
+mod sync;
+mod turn;
+mod value;
+mod work;
+
+pub use carry::{Batch, Carry, CarryOne, ClosedBy};
+pub use delivery::{
+    Acker, Counts, Delivery, Settle, SettleError, Settled, Settlement, Settling, Tally, Token,
+};
+pub use drive::{Drive, Finished, Intake, Stopped, Tag};
+pub use error::{BoxError, Panic, Panicked, SharedError};
+pub use failure::{Failure, FailureExt};
+pub use message::{Builder, Headers, Message};
+pub use observe::{Event, Observer};
+pub use origin::{Attempts, Capabilities, Drain, Generation, Origin};
+pub use outcome::{Decided, IntoOutcome, Outcome};
+pub use policy::{DynError, ErrorPolicy};
+pub use properties::{Plain, Properties};
+pub use publish::{Publication, Receipt};
+pub use turn::{Parked, Turn, Turns};
+pub use value::Value;
+pub use work::{Aside, Holes, IntoAnswer, Outcomes, Work};

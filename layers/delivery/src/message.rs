@@ -1,0 +1,370 @@
+//! What is handled: payload, key, headers, properties.
+
+use std::{
+    any::Any,
+    borrow::Cow,
+    fmt,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::{
+    Capabilities, DynError, ErrorPolicy, Failure, Generation, Origin, Outcome, Plain, Properties, Turn, Value,
+};
+
+/// A message: what a handler sees of a delivery.
+///
+/// A clone costs two reference counts. Making one costs one allocation: payload and key are slices of the broker's
+/// frame, and the broker's own properties ride along ([`native`](Self::native)).
+///
+/// ```
+/// use tower_mq_delivery::{Message, Value};
+///
+/// let message = Message::builder("{}").key("customer-7").header("tenant", "blue").build();
+/// assert_eq!(message.key().unwrap(), "customer-7");
+/// assert_eq!(message.header("tenant"), Some(Value::from("blue")));
+/// ```
+#[derive(Clone)]
+pub struct Message {
+    body: Arc<Body>,
+    turn: Turn,
+    policy: Option<ErrorPolicy>,
+}
+
+// The properties come last, so that a body of a known type becomes a body of any type without a second allocation.
+struct Body<P: ?Sized = dyn Properties> {
+    payload: Bytes,
+    key: Option<Bytes>,
+    generation: Arc<Generation>,
+    lease: Option<Instant>,
+    attempt: Option<u32>,
+    again: AtomicU32,
+    redelivered: bool,
+    properties: P,
+}
+
+impl Message {
+    /// A message that no broker made.
+    pub fn new(payload: impl Into<Bytes>) -> Self {
+        Self::builder(payload).build()
+    }
+
+    /// Builds a message that no broker made.
+    pub fn builder(payload: impl Into<Bytes>) -> Builder {
+        Builder {
+            payload: payload.into(),
+            key: None,
+            generation: None,
+            lease: None,
+            attempt: None,
+            redelivered: false,
+            properties: Plain::default(),
+        }
+    }
+
+    /// Builds a message of a source, around the properties of its broker.
+    pub fn native_builder<P: Properties>(
+        payload: Bytes,
+        generation: Arc<Generation>,
+        properties: P,
+    ) -> Builder<P> {
+        Builder { generation: Some(generation), payload, key: None, lease: None, attempt: None, redelivered: false, properties }
+    }
+
+    /// What was sent.
+    pub fn payload(&self) -> &Bytes {
+        &self.body.payload
+    }
+
+    /// The key whose messages are in order. An empty key is a key; `None` is not.
+    pub fn key(&self) -> Option<&Bytes> {
+        self.body.key.as_ref()
+    }
+
+    /// The queue or topic that it was taken from.
+    pub fn destination(&self) -> Cow<'_, str> {
+        self.properties().destination().unwrap_or_else(|| self.origin().name().into())
+    }
+
+    /// The message's id, as its producer or broker gave it.
+    pub fn id(&self) -> Option<Cow<'_, str>> {
+        self.properties().id()
+    }
+
+    /// The id of the message that this one answers.
+    pub fn correlation_id(&self) -> Option<Cow<'_, str>> {
+        self.properties().correlation_id()
+    }
+
+    /// Where an answer is expected.
+    pub fn reply_to(&self) -> Option<Cow<'_, str>> {
+        self.properties().reply_to()
+    }
+
+    /// The payload's media type.
+    pub fn content_type(&self) -> Option<Cow<'_, str>> {
+        self.properties().content_type()
+    }
+
+    /// When the message was made, by its producer's clock or its broker's.
+    pub fn timestamp(&self) -> Option<SystemTime> {
+        self.properties().timestamp()
+    }
+
+    /// One header, decoded now.
+    pub fn header(&self, name: &str) -> Option<Value<'_>> {
+        self.properties().header(name)
+    }
+
+    /// All headers: a handle that can be kept.
+    pub fn headers(&self) -> Headers {
+        Headers(self.body.clone())
+    }
+
+    /// Which attempt this is, from 1; `None` where nobody counts. Tries in place are not attempts: see
+    /// [`tries`](Self::tries).
+    pub fn attempt(&self) -> Option<u32> {
+        self.body.attempt
+    }
+
+    /// The broker has delivered it before, to anyone.
+    pub fn redelivered(&self) -> bool {
+        self.body.redelivered
+    }
+
+    /// How often a handler was given this delivery, from 1: grows with each retry in place, for all clones.
+    pub fn tries(&self) -> u32 {
+        self.body.again.load(Ordering::Relaxed) + 1
+    }
+
+    /// For retry layers: the handler is given this delivery once more.
+    pub fn again(&self) {
+        self.body.again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Until when the broker keeps it locked for us, as of the time it was taken. The source renews the lock.
+    pub fn lease(&self) -> Option<Instant> {
+        self.body.lease
+    }
+
+    /// The life of the connection or assignment that it was taken in.
+    pub fn generation(&self) -> &Arc<Generation> {
+        &self.body.generation
+    }
+
+    /// Its generation has ended: somebody else has it, or will. Do not start to handle it.
+    pub fn is_stale(&self) -> bool {
+        self.body.generation.is_over()
+    }
+
+    /// The source.
+    pub fn origin(&self) -> &Origin {
+        self.body.generation.origin()
+    }
+
+    /// What the broker can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.origin().capabilities()
+    }
+
+    /// The broker's own properties, where `P` is the type that its source documents.
+    pub fn native<P: Properties>(&self) -> Option<&P> {
+        (self.properties() as &dyn Any).downcast_ref()
+    }
+
+    /// The broker's properties as all brokers have them.
+    pub fn properties(&self) -> &dyn Properties {
+        &self.body.properties
+    }
+
+    /// The right to be the delivery that holds up the queue.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// For drivers and lanes: puts their turn into the message, and gives back the one that was there.
+    pub fn set_turn(&mut self, turn: Turn) -> Turn {
+        std::mem::replace(&mut self.turn, turn)
+    }
+
+    /// For settle layers: the policy for errors without a decision of their own.
+    pub fn set_policy(&mut self, policy: ErrorPolicy) {
+        self.policy = Some(policy);
+    }
+
+    /// What happens to this message, whose handler failed: the error's own decision, else that of `policy`, else that
+    /// of the policy in the message, else that of the default policy.
+    ///
+    /// The innermost layer that must know the outcome asks this, and hands on the outcome, so each error is judged
+    /// once.
+    pub fn judge(&self, error: &DynError, policy: Option<&ErrorPolicy>) -> Outcome {
+        if let Some(outcome) = Failure::find(error) {
+            return outcome.clone();
+        }
+        match policy.or(self.policy.as_ref()) {
+            Some(policy) => policy.judge(self, error),
+            None => ErrorPolicy::judge_by_default(self, error),
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("destination", &self.destination())
+            .field("key", &self.key())
+            .field("payload", &format_args!("{} bytes", self.payload().len()))
+            .field("attempt", &self.attempt())
+            .field("generation", &self.generation().number())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The headers of a message, with their native types, decoded when asked for.
+#[derive(Clone)]
+pub struct Headers(Arc<Body>);
+
+impl Headers {
+    /// One header.
+    pub fn get(&self, name: &str) -> Option<Value<'_>> {
+        self.0.properties.header(name)
+    }
+
+    /// All of them, in the broker's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
+        self.0.properties.headers()
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// Builds a [`Message`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder<P = Plain> {
+    payload: Bytes,
+    key: Option<Bytes>,
+    generation: Option<Arc<Generation>>,
+    lease: Option<Instant>,
+    attempt: Option<u32>,
+    redelivered: bool,
+    properties: P,
+}
+
+impl<P: Properties> Builder<P> {
+    /// The key whose messages are in order.
+    pub fn key(self, key: impl Into<Bytes>) -> Self {
+        self.maybe_key(Some(key))
+    }
+
+    /// The key, if there is one.
+    pub fn maybe_key(mut self, key: Option<impl Into<Bytes>>) -> Self {
+        self.key = key.map(Into::into);
+        self
+    }
+
+    /// Which attempt this is, from 1. Unset: nobody knows.
+    pub fn attempt(self, attempt: u32) -> Self {
+        self.maybe_attempt(Some(attempt))
+    }
+
+    /// Which attempt this is, if somebody knows.
+    pub fn maybe_attempt(mut self, attempt: Option<u32>) -> Self {
+        self.attempt = attempt.map(|n| n.max(1));
+        self
+    }
+
+    /// Whether it was delivered before.
+    pub fn redelivered(mut self, redelivered: bool) -> Self {
+        self.redelivered = redelivered;
+        self
+    }
+
+    /// Until when the broker keeps it locked for us.
+    pub fn lease(mut self, until: Instant) -> Self {
+        self.lease = Some(until);
+        self
+    }
+
+    /// The generation it is taken in. Unset: that of an unnamed source, which never ends.
+    pub fn generation(mut self, generation: Arc<Generation>) -> Self {
+        self.generation = Some(generation);
+        self
+    }
+
+    /// The message.
+    pub fn build(self) -> Message {
+        Message {
+            body: Arc::new(Body {
+                payload: self.payload,
+                key: self.key,
+                generation: self.generation.unwrap_or_else(|| DETACHED.clone()),
+                lease: self.lease,
+                attempt: self.attempt,
+                again: AtomicU32::new(0),
+                redelivered: self.redelivered,
+                properties: self.properties,
+            }),
+            turn: Turn::detached(),
+            policy: None,
+        }
+    }
+}
+
+impl Builder {
+    /// The message's id.
+    pub fn id(mut self, id: impl Into<Cow<'static, str>>) -> Self {
+        self.properties.id = Some(id.into());
+        self
+    }
+
+    /// The id of the message that this one answers.
+    pub fn correlation_id(mut self, id: impl Into<Cow<'static, str>>) -> Self {
+        self.properties.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Where an answer is expected.
+    pub fn reply_to(mut self, destination: impl Into<Cow<'static, str>>) -> Self {
+        self.properties.reply_to = Some(destination.into());
+        self
+    }
+
+    /// The payload's media type.
+    pub fn content_type(mut self, media_type: impl Into<Cow<'static, str>>) -> Self {
+        self.properties.content_type = Some(media_type.into());
+        self
+    }
+
+    /// When the message was made.
+    pub fn timestamp(mut self, at: SystemTime) -> Self {
+        self.properties.timestamp = Some(at);
+        self
+    }
+
+    /// The queue or topic it was taken from. Unset: the source's name.
+    pub fn destination(mut self, destination: impl Into<Cow<'static, str>>) -> Self {
+        self.properties.destination = Some(destination.into());
+        self
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value<'static>>) -> Self {
+        self.properties.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// Where messages come from that no source made.
+static DETACHED: LazyLock<Arc<Generation>> =
+    LazyLock::new(|| Generation::first(Arc::new(Origin::new("", "", usize::MAX, Capabilities::unknown()))));
