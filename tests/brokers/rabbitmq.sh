@@ -94,8 +94,12 @@ END
 
 start() {
   [ -x $bin/rabbitmq-server ] || die "RabbitMQ is not installed: run '$0 install' first"
+  local port end
   if alive beam >/dev/null; then ports; echo "$url"; return; fi
   configure
+  for port in "$amqp" "$http" "$dist" "$epmd"; do
+    if answers "$port"; then die "port $port of the node in $dir is taken; 'stop' gives it up"; fi
+  done
   node_environment
   cd "$dir"
   rm -f node.pid
@@ -107,7 +111,7 @@ start() {
   # Under systemd the script becomes the node instead of watching over it, so its process id is the node's.
   RUNNING_UNDER_SYSTEMD=true setsid $bin/rabbitmq-server >log/console.log 2>&1 &
   echo $! >beam.pid
-  local end=$((SECONDS + patience))
+  end=$((SECONDS + patience))
   until [ -s node.pid ] && answers "$amqp" && answers "$http"; do
     if ! kill -0 $! 2>/dev/null || [ $SECONDS -ge $end ]; then
       tail -n 30 log/console.log >&2
