@@ -149,6 +149,16 @@ where
         self.held.take()
     }
 
+    /// Takes nothing more, and drops what was taken and is not done with.
+    pub fn abandon(&mut self) {
+        self.ended = true;
+        self.held = None;
+        self.head = None;
+        self.fresh.clear();
+        self.running = FuturesUnordered::new();
+        self.parked = 0;
+    }
+
     /// Ready when the intake has ended and all that was taken is done with, or when the service stopped.
     #[inline]
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped<S::Error>>> {

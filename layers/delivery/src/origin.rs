@@ -62,13 +62,11 @@ pub enum Attempts {
     Unknown,
 }
 
-/// How a stack is brought to its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// How a stack is brought to its end. Either way nothing new is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drain {
-    /// It is not: deliveries are taken and handled.
+    /// What was taken is handled.
     #[default]
-    No,
-    /// What was taken is handled, nothing new is taken.
     Finish,
     /// What runs is finished; what was taken and has not started is released.
     Release,
@@ -123,12 +121,12 @@ impl Origin {
         &self.capabilities
     }
 
-    /// Whether the stack is about to end, and how.
-    pub fn drain(&self) -> Drain {
+    /// How the stack is about to end; `None`: it is not.
+    pub fn drain(&self) -> Option<Drain> {
         match self.drain.level() {
-            0 => Drain::No,
-            1 => Drain::Finish,
-            _ => Drain::Release,
+            0 => None,
+            1 => Some(Drain::Finish),
+            _ => Some(Drain::Release),
         }
     }
 
@@ -142,7 +140,10 @@ impl Origin {
 
     /// For the driver and the source's handle: the stack is about to end. It never goes back.
     pub fn start_drain(&self, drain: Drain) {
-        self.drain.raise(drain as u8);
+        self.drain.raise(match drain {
+            Drain::Finish => 1,
+            Drain::Release => 2,
+        });
     }
 
     /// Tells `observer` of everything that happens from now on. The first one stays; `false`: there was one.

@@ -1,0 +1,56 @@
+//! Any stream of deliveries as a source.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_core::Stream;
+use pin_project::pin_project;
+use tower_mq_delivery::{Capabilities, Delivery, Origin};
+
+use super::{Control, Demand, Handle, Source, SourceError};
+
+/// Makes a source of any stream of deliveries. Its end is a good end.
+///
+/// Settlements are the business of whoever made the deliveries; nothing is flushed or closed.
+pub fn from_stream<St: Stream<Item = Delivery>>(stream: St) -> FromStream<St> {
+    let origin = Origin::new("stream", "", usize::MAX, Capabilities::unknown());
+    FromStream { stream, control: Control::new(Arc::new(origin)) }
+}
+
+/// A stream as a source: see [`from_stream`].
+#[derive(Debug)]
+#[pin_project]
+#[must_use = "streams do nothing unless polled"]
+pub struct FromStream<St> {
+    #[pin]
+    stream: St,
+    control: Control,
+}
+
+impl<St: Stream<Item = Delivery>> Stream for FromStream<St> {
+    type Item = Delivery;
+
+    #[inline]
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        let this = self.project();
+        match this.control.poll_demand(cx) {
+            Demand::Take => this.stream.poll_next(cx),
+            Demand::Pause => Poll::Pending,
+            Demand::Close(_) => Poll::Ready(None),
+        }
+    }
+}
+
+impl<St: Stream<Item = Delivery>> Source for FromStream<St> {
+    fn handle(&self) -> Handle {
+        self.control.handle()
+    }
+
+    fn poll_closed(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
+        self.control.closed(None);
+        Poll::Ready(Ok(()))
+    }
+}
