@@ -1,0 +1,81 @@
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project::pin_project;
+use tower_mq_delivery::{BoxError, Event, IntoOutcome, Message, Settled};
+
+use crate::duty::Duty;
+
+/// The response of [`Settler`](crate::Settler): ready when the delivery is settled. After that it is never ready
+/// again.
+///
+/// # Cancel safety
+/// Dropped before it is ready, it releases the delivery, unless that was settled before.
+#[pin_project]
+#[must_use = "a delivery goes back to its queue when its future is dropped"]
+pub struct ResponseFuture<F> {
+    // Before the duty, so dropped before it: the message does not come again while somebody works on it.
+    #[pin]
+    inner: Option<F>,
+    duty: Duty,
+    message: Message,
+    confirmed: bool,
+}
+
+impl<F> ResponseFuture<F> {
+    pub(crate) fn new(inner: Option<F>, duty: Duty, message: Message, confirmed: bool) -> Self {
+        Self { inner, duty, message, confirmed }
+    }
+}
+
+impl<F, T, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    T: IntoOutcome,
+    E: Into<BoxError>,
+{
+    type Output = Result<Settled, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if *this.confirmed {
+            // Only when it is to be settled before has the duty been done here.
+            ready!(this.duty.poll_confirmed(cx));
+            if this.inner.is_some() && this.duty.is_lost() {
+                this.inner.set(None);
+                this.message.origin().report(&Event::NotHandled { message: this.message });
+            }
+        }
+        if let Some(inner) = this.inner.as_mut().as_pin_mut() {
+            let polled = catch_unwind(AssertUnwindSafe(|| inner.poll(cx).map(IntoOutcome::into_outcome)));
+            if matches!(polled, Ok(Poll::Pending)) {
+                return Poll::Pending;
+            }
+            // What the handler holds is freed before the broker hears of its end.
+            this.inner.set(None);
+            let duty = std::mem::replace(this.duty, Duty::Over);
+            *this.duty = match polled {
+                Ok(Poll::Ready(answer)) => duty.answer(this.message, answer),
+                Ok(Poll::Pending) => duty,
+                Err(panic) => duty.panic(this.message, &panic),
+            };
+            if *this.confirmed {
+                ready!(this.duty.poll_confirmed(cx));
+            }
+        }
+        this.duty.take(this.message).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<F> fmt::Debug for ResponseFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture")
+            .field("message", &self.message)
+            .field("duty", &self.duty)
+            .finish_non_exhaustive()
+    }
+}

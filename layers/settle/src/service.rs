@@ -1,0 +1,98 @@
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{Context, Poll},
+};
+
+use tower_mq_delivery::{BoxError, Delivery, Drain, Event, IntoOutcome, Message, Outcome, Settled};
+use tower_service::Service;
+
+use crate::{ResponseFuture, SettleLayer, duty::Duty};
+
+/// Settles each delivery with what the inner service makes of its message. Built by [`SettleLayer`].
+///
+/// # Cancel safety
+/// A response future that is dropped, at any stage, releases its delivery. The inner future is dropped first, so the
+/// message does not come again while somebody works on it.
+///
+/// # Panics
+/// None: a panic of the inner service, in `call` or while it runs, is an error for the policy
+/// ([`Panicked`](tower_mq_delivery::Panicked)), is reported and logged. It goes past the layers between, which see no
+/// error: `handler(f)` catches its panics itself. The instance that panicked in `call` is called again.
+///
+/// # Cost
+/// No allocation. One more clone of the message, which a policy may have to judge.
+#[derive(Clone, Debug)]
+pub struct Settler<S> {
+    pub(crate) inner: S,
+    pub(crate) settings: SettleLayer,
+}
+
+impl<S> Settler<S> {
+    /// Settles as [`SettleLayer::new`] says.
+    pub const fn new(inner: S) -> Self {
+        Self { inner, settings: SettleLayer::new() }
+    }
+
+    /// The inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S> Service<Delivery> for Settler<S>
+where
+    S: Service<Message>,
+    S::Response: IntoOutcome,
+    S::Error: Into<BoxError>,
+{
+    type Response = Settled;
+    type Error = BoxError;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, delivery: Delivery) -> Self::Future {
+        let (mut message, acker) = delivery.into_parts();
+        let confirmed = self.settings.confirmed;
+        let mut duty = Duty::Due(acker);
+        if message.is_stale() || message.origin().drain() == Some(Drain::Release) {
+            return not_handled(message, duty.post(Outcome::Release), confirmed);
+        }
+        if self.settings.before {
+            duty = duty.post(Outcome::Ack);
+            if duty.is_lost() {
+                return not_handled(message, duty, confirmed);
+            }
+        }
+        if let Some(policy) = &self.settings.policy {
+            message.set_policy(policy.clone());
+        }
+        let kept = message.clone();
+        match catch_unwind(AssertUnwindSafe(|| self.inner.call(message))) {
+            Ok(future) => ResponseFuture::new(Some(future), duty, kept, confirmed),
+            Err(panic) => {
+                let duty = duty.panic(&kept, &panic);
+                ResponseFuture::new(None, duty, kept, confirmed)
+            }
+        }
+    }
+}
+
+// The inner service was readied and is not called. It stays ready, and Tower allows to ask it again.
+#[cold]
+fn not_handled<F>(message: Message, duty: Duty, confirmed: bool) -> ResponseFuture<F> {
+    message.origin().report(&Event::NotHandled { message: &message });
+    ResponseFuture::new(None, duty, message, confirmed)
+}
