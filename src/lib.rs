@@ -5,3 +5,9 @@ mod serve;
 
 pub use serve::{Ended, Report, Serve, ServeError, serve};
 pub use tower_mq_delivery::*;
+#[cfg(feature = "partition")]
+pub use tower_mq_partition::*;
+#[cfg(feature = "settle")]
+pub use tower_mq_settle::*;
+#[cfg(feature = "handler")]
+pub use tower_mq_handler::*;

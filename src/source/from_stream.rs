@@ -35,11 +35,22 @@ impl<St: Stream<Item = Delivery>> Stream for FromStream<St> {
 
     #[inline]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
-        let this = self.project();
-        match this.control.poll_demand(cx) {
-            Demand::Take => this.stream.poll_next(cx),
-            Demand::Pause => Poll::Pending,
-            Demand::Close(_) => Poll::Ready(None),
+        let mut this = self.project();
+        loop {
+            let demand = this.control.demand();
+            match demand {
+                Demand::Take => {
+                    if let Poll::Ready(next) = this.stream.as_mut().poll_next(cx) {
+                        return Poll::Ready(next);
+                    }
+                }
+                Demand::Pause => {}
+                Demand::Close(_) => return Poll::Ready(None),
+            }
+            // Registered only when there is something to wait for, and looked at once more after that.
+            if this.control.poll_demand(cx) == demand {
+                return Poll::Pending;
+            }
         }
     }
 }

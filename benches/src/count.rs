@@ -1,0 +1,160 @@
+//! `count STACK DELIVERIES [KEYS]`: runs one stack over so many deliveries, to be counted by callgrind.
+//!
+//! The instructions for each delivery are the slope between two runs of different length: what a run costs once is
+//! not in it. `benches/run.sh` does that for all stacks and compares with the bounds. Allocations are counted here.
+
+mod allocator;
+
+use std::{
+    convert::Infallible,
+    hint::black_box,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use futures_util::stream;
+use pin_project::pin_project;
+use tokio::runtime::{Builder, Runtime};
+use tower::{ServiceBuilder, layer::layer_fn, service_fn};
+use tower_mq::{
+    Counts, Delivery, Drain, Message, PartitionLayer, SettleLayer, serve,
+    source::{Source, from_stream, memory},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+type Served = Pin<Box<dyn Future<Output = Counts> + Send>>;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, stack, deliveries, keys @ ..] = &arguments[..] else {
+        panic!("usage: count STACK DELIVERIES [KEYS]");
+    };
+    let deliveries: usize = deliveries.parse().expect("DELIVERIES is a number");
+    let keys: usize = keys.first().map_or(1024, |keys| keys.parse().expect("KEYS is a number"));
+
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let served = prepare(&runtime, stack, messages(deliveries, keys));
+    let (counts, allocations) = allocator::counted(|| measured(&runtime, served));
+    assert_eq!(counts.taken as usize, deliveries, "every delivery is taken once");
+    println!("{stack} deliveries={deliveries} keys={keys} allocations={allocations}");
+}
+
+/// What callgrind counts: it is told to begin and end with this function.
+#[inline(never)]
+fn measured(runtime: &Runtime, served: Served) -> Counts {
+    runtime.block_on(async { tokio::spawn(served).await.expect("the run does not panic") })
+}
+
+fn messages(deliveries: usize, keys: usize) -> Vec<Message> {
+    let message = |i: usize| Message::builder(vec![7; 128]).key(format!("k{}", i % keys)).build();
+    (0..deliveries).map(message).collect()
+}
+
+fn prepare(runtime: &Runtime, stack: &str, messages: Vec<Message>) -> Served {
+    let handler = service_fn(async |delivery: Delivery| {
+        black_box(delivery.message().payload().len());
+        Ok::<_, Infallible>(())
+    });
+    match stack {
+        // The deliveries alone: taken, looked at and dropped.
+        "source" => Box::pin(async move {
+            let mut counts = Counts::default();
+            for message in messages {
+                black_box(Delivery::detached(message));
+                counts.taken += 1;
+            }
+            counts
+        }),
+        "sequential" => bare(messages, handler),
+        "empty_layers_8" => {
+            let empty = layer_fn(Empty);
+            let four = ServiceBuilder::new().layer(empty).layer(empty).layer(empty).layer(empty);
+            bare(messages, four.clone().layer(four).service(handler))
+        }
+        "by_key" => bare(messages, ServiceBuilder::new().layer(PartitionLayer::by_key(8)).service(handler)),
+        "by_key_inline" => {
+            bare(messages, ServiceBuilder::new().layer(PartitionLayer::by_key(8).inline()).service(handler))
+        }
+        "per_key" => bare(messages, ServiceBuilder::new().layer(PartitionLayer::per_key(8)).service(handler)),
+        "per_key_inline" => {
+            bare(messages, ServiceBuilder::new().layer(PartitionLayer::per_key(8).inline()).service(handler))
+        }
+        "settled_sequential" => settled(runtime, messages, false),
+        "settled_by_key" => settled(runtime, messages, true),
+        unknown => panic!("no stack is called `{unknown}`"),
+    }
+}
+
+/// The driver and the stack alone: nobody needs to settle these deliveries.
+fn bare<S>(messages: Vec<Message>, service: S) -> Served
+where
+    S: Service<Delivery> + Send + 'static,
+    S::Error: Into<tower_mq::BoxError>,
+    S::Future: Send,
+{
+    let source = from_stream(stream::iter(messages.into_iter().map(Delivery::detached)));
+    Box::pin(async move { serve(source, service).await.expect("a stream ends well").counts })
+}
+
+/// The same with the embedded broker, its ledger, and a settle layer around the handler.
+fn settled(runtime: &Runtime, messages: Vec<Message>, keyed: bool) -> Served {
+    let _entered = runtime.enter();
+    let broker = memory::Broker::new();
+    let left = Arc::new(AtomicUsize::new(messages.len()));
+    for message in messages {
+        broker.publish("orders", message);
+    }
+    let consumer = broker.queue("orders").window(256).consume();
+    let handle = consumer.handle();
+    let handler = service_fn(move |message: Message| {
+        black_box(message.payload().len());
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            handle.close(Drain::Finish);
+        }
+        async { Ok::<_, Infallible>(()) }
+    });
+    let stack = ServiceBuilder::new().layer(SettleLayer::new()).service(handler);
+    match keyed {
+        false => Box::pin(async move { serve(consumer, stack).await.expect("it is closed").counts }),
+        true => Box::pin(async move {
+            serve(consumer, PartitionLayer::by_key(8).layer(stack)).await.expect("it is closed").counts
+        }),
+    }
+}
+
+/// A layer that does nothing, written as one writes a layer: a service, a named future, `poll_ready` forwarded.
+#[derive(Clone)]
+struct Empty<S>(S);
+
+impl<S: Service<R>, R> Service<R> for Empty<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = EmptyFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        EmptyFuture { inner: self.0.call(request) }
+    }
+}
+
+#[pin_project]
+struct EmptyFuture<F> {
+    #[pin]
+    inner: F,
+}
+
+impl<F: Future> Future for EmptyFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().inner.poll(cx)
+    }
+}
