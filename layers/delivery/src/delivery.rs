@@ -99,7 +99,7 @@ impl Acker {
 
     /// Posts the decision to the source. What is returned only reports; dropping it loses nothing.
     pub fn settle(mut self, outcome: Outcome) -> Settling {
-        let counter = self.tally.as_ref().map(|tally| (tally.clone(), tally.index(&outcome)));
+        let counter = self.tally.as_ref().map(|tally| (tally.clone(), Tally::index(&outcome)));
         let settling = match self.duty.take() {
             Some((settle, token)) => settle.settle(token, outcome),
             None => Settling::done(Ok(Settlement::Confirmed)),
@@ -241,7 +241,7 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn index(&self, outcome: &Outcome) -> usize {
+    fn index(outcome: &Outcome) -> usize {
         match outcome {
             Outcome::Ack => 0,
             Outcome::Release => 1,

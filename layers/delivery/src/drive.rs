@@ -76,7 +76,7 @@ pub enum Stopped<E> {
 /// Runs a service over an intake: one request at a time, until a turn is passed.
 ///
 /// - A request is taken first, then readiness is asked for, then the service is called: a reservation is never held
-///   while there is nothing to do.
+///   while there is nothing to do. A request that nobody wants any more is not called.
 /// - The next request is taken when the turn of the last one was passed, or its response has completed.
 /// - Nothing is allocated per request: futures live in boxes that are used again.
 ///
@@ -90,11 +90,7 @@ where
     S: Service<R>,
     I: Intake<R, Result<S::Response, S::Error>>,
 {
-    intake: I,
-    service: S,
-    turns: Arc<Turns>,
-    sequence: u64,
-    ended: bool,
+    // What runs stands before the intake: it is dropped first, so an intake that is dropped knows that nothing runs.
     /// Taken, but the service was not ready.
     held: Option<(R, I::Tag)>,
     /// The future whose turn was not passed. Polled here, without a waker of its own.
@@ -106,6 +102,11 @@ where
     /// Of those that run, how many did not pass their turn: they were parked.
     parked: u64,
     spare: Vec<Slot<S::Future>>,
+    service: S,
+    intake: I,
+    turns: Arc<Turns>,
+    sequence: u64,
+    ended: bool,
 }
 
 type Slot<F> = Pin<Box<Option<F>>>;
@@ -119,17 +120,17 @@ where
     /// A loop at rest.
     pub fn new(intake: I, service: S) -> Self {
         Self {
-            intake,
-            service,
-            turns: Turns::new(),
-            sequence: 0,
-            ended: false,
             held: None,
             head: None,
             fresh: VecDeque::new(),
             running: FuturesUnordered::new(),
             parked: 0,
             spare: Vec::new(),
+            service,
+            intake,
+            turns: Turns::new(),
+            sequence: 0,
+            ended: false,
         }
     }
 
@@ -159,7 +160,8 @@ where
         self.parked = 0;
     }
 
-    /// Ready when the intake has ended and all that was taken is done with, or when the service stopped.
+    /// Ready when the intake has ended and all that was taken is done with, or when the service stopped. Then, after
+    /// [`replace`](Self::replace) or [`stop`](Self::stop), poll it again at once: what runs was not polled to its end.
     #[inline]
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped<S::Error>>> {
         self.poll_fresh(cx);
@@ -208,15 +210,25 @@ where
                 Poll::Pending => return Poll::Pending,
             },
         };
+        if tag.is_cancelled() {
+            drop(request);
+            self.intake.done(tag, Finished::Cancelled);
+            return Poll::Ready(Ok(true));
+        }
         match catch_unwind(AssertUnwindSafe(|| self.service.poll_ready(cx))) {
             Ok(Poll::Ready(Ok(()))) => {}
             Ok(Poll::Ready(Err(error))) => {
                 self.held = Some((request, tag));
                 return Poll::Ready(Err(Stopped::Failed(error)));
             }
-            Ok(Poll::Pending) => {
+            Ok(Poll::Pending) if tag.watch(cx.waker()) => {
                 self.held = Some((request, tag));
                 return Poll::Pending;
+            }
+            Ok(Poll::Pending) => {
+                drop(request);
+                self.intake.done(tag, Finished::Cancelled);
+                return Poll::Ready(Ok(true));
             }
             Err(panic) => {
                 drop(request);
@@ -299,7 +311,8 @@ where
         if self.running.is_empty() {
             return;
         }
-        while let Poll::Ready(Some((slot, tag, holds, finished))) = Pin::new(&mut self.running).poll_next(cx) {
+        while let Poll::Ready(Some((slot, tag, holds, finished))) = Pin::new(&mut self.running).poll_next(cx)
+        {
             self.parked -= u64::from(holds);
             self.spare.push(slot);
             self.intake.done(tag, finished);
@@ -309,7 +322,11 @@ where
 
 /// Polls the future in the slot; leaves it there, done or not.
 #[inline]
-fn poll_slot<F: Future, T: Tag>(slot: &mut Slot<F>, tag: &T, cx: &mut Context<'_>) -> Poll<Finished<F::Output>> {
+fn poll_slot<F: Future, T: Tag>(
+    slot: &mut Slot<F>,
+    tag: &T,
+    cx: &mut Context<'_>,
+) -> Poll<Finished<F::Output>> {
     if tag.is_cancelled() {
         return Poll::Ready(Finished::Cancelled);
     }
@@ -361,3 +378,6 @@ where
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tower_mq_loom)))]
+mod tests;
