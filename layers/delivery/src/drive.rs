@@ -93,8 +93,9 @@ where
     // What runs stands before the intake: it is dropped first, so an intake that is dropped knows that nothing runs.
     /// Taken, but the service was not ready.
     held: Option<(R, I::Tag)>,
-    /// The future whose turn was not passed. Polled here, without a waker of its own.
-    head: Option<(Slot<S::Future>, I::Tag)>,
+    /// The future whose turn was not passed, and its tag. Polled here, without a waker of its own.
+    head: Slot<S::Future>,
+    holds: Option<I::Tag>,
     /// Passed inside `call` and not polled yet, so they can still move. They are first polled when the loop comes
     /// round again: by then those they wait for have mostly run.
     fresh: VecDeque<(S::Future, I::Tag)>,
@@ -109,6 +110,15 @@ where
     ended: bool,
 }
 
+/// How far a request got at once.
+enum Step<R, F, T, E> {
+    Answered(Result<T, E>),
+    Passed(F),
+    Holds,
+    NotReady(R),
+    Failed(R, E),
+}
+
 type Slot<F> = Pin<Box<Option<F>>>;
 
 impl<I, S, R> Drive<I, S, R>
@@ -121,7 +131,8 @@ where
     pub fn new(intake: I, service: S) -> Self {
         Self {
             held: None,
-            head: None,
+            head: Box::pin(None),
+            holds: None,
             fresh: VecDeque::new(),
             running: FuturesUnordered::new(),
             parked: 0,
@@ -154,7 +165,8 @@ where
     pub fn abandon(&mut self) {
         self.ended = true;
         self.held = None;
-        self.head = None;
+        self.head.set(None);
+        self.holds = None;
         self.fresh.clear();
         self.running = FuturesUnordered::new();
         self.parked = 0;
@@ -177,7 +189,7 @@ where
                 break None;
             }
             rounds -= 1;
-            match self.take(cx) {
+            match self.take(cx, &mut moved) {
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false)) | Poll::Pending => break None,
                 Poll::Ready(Err(stopped)) => break Some(stopped),
@@ -189,15 +201,16 @@ where
         }
         if moved || !self.fresh.is_empty() {
             cx.waker().wake_by_ref();
-        } else if self.ended && self.head.is_none() && self.running.is_empty() && self.held.is_none() {
+        } else if self.ended && self.holds.is_none() && self.running.is_empty() && self.held.is_none() {
             return Poll::Ready(Ok(()));
         }
         Poll::Pending
     }
 
-    /// Takes a request and calls the service. `false`: there will be no more.
+    /// Takes a request, calls the service, and polls its future if it holds up the queue. `false`: nothing more may
+    /// be taken now.
     #[inline]
-    fn take(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Stopped<S::Error>>> {
+    fn take(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> Poll<Result<bool, Stopped<S::Error>>> {
         let (mut request, tag) = match self.held.take() {
             Some(held) => held,
             None if self.ended => return Poll::Ready(Ok(false)),
@@ -215,67 +228,90 @@ where
             self.intake.done(tag, Finished::Cancelled);
             return Poll::Ready(Ok(true));
         }
-        match catch_unwind(AssertUnwindSafe(|| self.service.poll_ready(cx))) {
-            Ok(Poll::Ready(Ok(()))) => {}
-            Ok(Poll::Ready(Err(error))) => {
-                self.held = Some((request, tag));
-                return Poll::Ready(Err(Stopped::Failed(error)));
+        let mut called = false;
+        // One net for all three: it is not free, and they are seldom apart.
+        let step = catch_unwind(AssertUnwindSafe(|| {
+            match self.service.poll_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Step::Failed(request, error),
+                Poll::Pending => return Step::NotReady(request),
             }
-            Ok(Poll::Pending) if tag.watch(cx.waker()) => {
+            self.sequence += 1;
+            let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
+            let future = self.service.call(request);
+            called = true;
+            if self.turns.is_passed(self.sequence) {
+                return Step::Passed(future);
+            }
+            self.head.set(Some(future));
+            match self.head.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
+                Some(Poll::Ready(output)) => {
+                    self.head.set(None);
+                    Step::Answered(output)
+                }
+                _ => Step::Holds,
+            }
+        }));
+        match step {
+            Ok(Step::Answered(output)) => self.intake.done(tag, Finished::Answered(output)),
+            Ok(Step::Passed(future)) => self.fresh.push_back((future, tag)),
+            Ok(Step::Holds) => {
+                if !tag.watch(cx.waker()) {
+                    self.head.set(None);
+                    self.intake.done(tag, Finished::Cancelled);
+                    return Poll::Ready(Ok(true));
+                }
+                self.holds = Some(tag);
+                return Poll::Ready(Ok(self.give_way(cx, moved)));
+            }
+            Ok(Step::NotReady(request)) if tag.watch(cx.waker()) => {
                 self.held = Some((request, tag));
                 return Poll::Pending;
             }
-            Ok(Poll::Pending) => {
+            Ok(Step::NotReady(request)) => {
                 drop(request);
                 self.intake.done(tag, Finished::Cancelled);
-                return Poll::Ready(Ok(true));
+            }
+            Ok(Step::Failed(request, error)) => {
+                self.held = Some((request, tag));
+                return Poll::Ready(Err(Stopped::Failed(error)));
             }
             Err(panic) => {
-                drop(request);
+                self.head.set(None);
                 self.intake.done(tag, Finished::Panicked(panic));
-                return Poll::Ready(Err(Stopped::Broken));
-            }
-        }
-        self.sequence += 1;
-        let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
-        match catch_unwind(AssertUnwindSafe(|| self.service.call(request))) {
-            Ok(future) if self.turns.is_passed(self.sequence) => self.fresh.push_back((future, tag)),
-            Ok(future) => {
-                let mut slot = self.spare.pop().unwrap_or_else(|| Box::pin(None));
-                slot.set(Some(future));
-                self.head = Some((slot, tag));
-            }
-            Err(panic) => {
-                self.intake.done(tag, Finished::Panicked(panic));
-                return Poll::Ready(Err(Stopped::Broken));
+                if !called {
+                    return Poll::Ready(Err(Stopped::Broken));
+                }
             }
         }
         Poll::Ready(Ok(true))
     }
 
-    /// Polls the future whose turn was not passed; `false`: it still holds up the queue.
+    /// Polls the future that holds up the queue; `false`: it still does.
     #[inline]
     fn poll_head(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> bool {
-        let Some((slot, tag)) = &mut self.head else { return self.others_may_run(cx) };
-        let finished = poll_slot(slot, tag, cx);
-        if let Poll::Ready(finished) = finished {
-            if let Some((mut slot, tag)) = self.head.take() {
-                slot.set(None);
-                self.spare.push(slot);
-                self.intake.done(tag, finished);
-            }
-            return self.others_may_run(cx);
+        let Some(tag) = &self.holds else { return self.others_may_run(cx) };
+        let Poll::Ready(finished) = poll_slot(&mut self.head, tag, cx) else { return self.give_way(cx, moved) };
+        self.head.set(None);
+        if let Some(tag) = self.holds.take() {
+            self.intake.done(tag, finished);
         }
+        self.others_may_run(cx)
+    }
+
+    /// The future that holds up the queue is pending. If its turn was passed, or it sleeps, it joins those that run;
+    /// `false`: it waits where it is.
+    fn give_way(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> bool {
         let awake = if I::PARKS { self.parked } else { u64::MAX };
         if !self.turns.wait(self.sequence, awake, cx) {
             return false;
         }
         let holds = !self.turns.is_passed(self.sequence);
-        if let Some((slot, tag)) = self.head.take() {
-            self.parked += u64::from(holds);
-            self.running.push(Running { slot: Some(slot), tag: Some(tag), holds });
-            *moved = true;
-        }
+        let spare = self.spare.pop().unwrap_or_else(|| Box::pin(None));
+        let slot = std::mem::replace(&mut self.head, spare);
+        self.parked += u64::from(holds);
+        self.running.push(Running { slot: Some(slot), tag: self.holds.take(), holds });
+        *moved = true;
         true
     }
 

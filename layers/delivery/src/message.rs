@@ -324,43 +324,43 @@ impl<P: Properties> Builder<P> {
 impl Builder {
     /// The message's id.
     pub fn id(mut self, id: impl Into<Cow<'static, str>>) -> Self {
-        self.properties.id = Some(id.into());
+        self.properties.given().id = Some(id.into());
         self
     }
 
     /// The id of the message that this one answers.
     pub fn correlation_id(mut self, id: impl Into<Cow<'static, str>>) -> Self {
-        self.properties.correlation_id = Some(id.into());
+        self.properties.given().correlation_id = Some(id.into());
         self
     }
 
     /// Where an answer is expected.
     pub fn reply_to(mut self, destination: impl Into<Cow<'static, str>>) -> Self {
-        self.properties.reply_to = Some(destination.into());
+        self.properties.given().reply_to = Some(destination.into());
         self
     }
 
     /// The payload's media type.
     pub fn content_type(mut self, media_type: impl Into<Cow<'static, str>>) -> Self {
-        self.properties.content_type = Some(media_type.into());
+        self.properties.given().content_type = Some(media_type.into());
         self
     }
 
     /// When the message was made.
     pub fn timestamp(mut self, at: SystemTime) -> Self {
-        self.properties.timestamp = Some(at);
+        self.properties.given().timestamp = Some(at);
         self
     }
 
     /// The queue or topic it was taken from. Unset: the source's name.
     pub fn destination(mut self, destination: impl Into<Cow<'static, str>>) -> Self {
-        self.properties.destination = Some(destination.into());
+        self.properties.given().destination = Some(destination.into());
         self
     }
 
     /// Adds a header.
     pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value<'static>>) -> Self {
-        self.properties.headers.push((name.into(), value.into()));
+        self.properties.given().headers.push((name.into(), value.into()));
         self
     }
 }

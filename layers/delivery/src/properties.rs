@@ -48,8 +48,13 @@ pub trait Properties: Any + fmt::Debug + Send + Sync {
 }
 
 /// Properties for messages that no broker made: those of tests, of the in-process broker, of publications.
+///
+/// Most messages have few of them, so an empty one is a null pointer.
 #[derive(Clone, Debug, Default)]
-pub struct Plain {
+pub struct Plain(Option<Box<Given>>);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
     pub(crate) id: Option<Cow<'static, str>>,
     pub(crate) correlation_id: Option<Cow<'static, str>>,
     pub(crate) reply_to: Option<Cow<'static, str>>,
@@ -59,40 +64,47 @@ pub struct Plain {
     pub(crate) headers: Vec<(Cow<'static, str>, Value<'static>)>,
 }
 
-fn lent<'a>(text: &'a Option<Cow<'static, str>>) -> Option<Cow<'a, str>> {
-    text.as_deref().map(Cow::Borrowed)
+impl Plain {
+    pub(crate) fn given(&mut self) -> &mut Given {
+        self.0.get_or_insert_default()
+    }
+
+    fn lent(&self, text: impl Fn(&Given) -> &Option<Cow<'static, str>>) -> Option<Cow<'_, str>> {
+        self.0.as_ref().and_then(|given| text(given).as_deref()).map(Cow::Borrowed)
+    }
 }
 
 impl Properties for Plain {
     fn id(&self) -> Option<Cow<'_, str>> {
-        lent(&self.id)
+        self.lent(|given| &given.id)
     }
 
     fn correlation_id(&self) -> Option<Cow<'_, str>> {
-        lent(&self.correlation_id)
+        self.lent(|given| &given.correlation_id)
     }
 
     fn reply_to(&self) -> Option<Cow<'_, str>> {
-        lent(&self.reply_to)
+        self.lent(|given| &given.reply_to)
     }
 
     fn content_type(&self) -> Option<Cow<'_, str>> {
-        lent(&self.content_type)
+        self.lent(|given| &given.content_type)
     }
 
     fn timestamp(&self) -> Option<SystemTime> {
-        self.timestamp
+        self.0.as_ref().and_then(|given| given.timestamp)
     }
 
     fn destination(&self) -> Option<Cow<'_, str>> {
-        lent(&self.destination)
+        self.lent(|given| &given.destination)
     }
 
     fn header(&self, name: &str) -> Option<Value<'_>> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+        self.0.as_ref()?.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
     }
 
     fn headers(&self) -> Box<dyn Iterator<Item = (&str, Value<'_>)> + '_> {
-        Box::new(self.headers.iter().map(|(n, v)| (&**n, v.clone())))
+        let given = self.0.iter();
+        Box::new(given.flat_map(|given| &given.headers).map(|(n, v)| (&**n, v.clone())))
     }
 }
