@@ -29,9 +29,10 @@ impl<Src: Source, T, E: Into<BoxError>> Intake<Delivery, Result<T, E>> for Sourc
             return Poll::Ready(None);
         }
         match self.source.as_mut().poll_next(cx) {
-            Poll::Ready(Some(delivery)) => {
+            Poll::Ready(Some(mut delivery)) => {
                 self.origin.report(&Event::Taken { message: delivery.message() });
-                Poll::Ready(Some((delivery.counted(&self.tally), ())))
+                delivery.count(&self.tally);
+                Poll::Ready(Some((delivery, ())))
             }
             Poll::Ready(None) => {
                 self.ended = true;

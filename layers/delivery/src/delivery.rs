@@ -56,10 +56,10 @@ impl Delivery {
     }
 
     /// For drivers: what becomes of it is counted here, too.
-    pub fn counted(mut self, tally: &Arc<Tally>) -> Self {
+    #[inline]
+    pub fn count(&mut self, tally: &Arc<Tally>) {
         Tally::add(&tally.taken);
         self.acker.tally = Some(tally.clone());
-        self
     }
 }
 
@@ -113,8 +113,17 @@ impl Acker {
 }
 
 impl Drop for Acker {
+    #[inline]
     fn drop(&mut self) {
-        let Some((settle, token)) = self.duty.take() else { return };
+        if let Some((settle, token)) = self.duty.take() {
+            self.dropped(&*settle, token);
+        }
+    }
+}
+
+impl Acker {
+    #[cold]
+    fn dropped(&mut self, settle: &dyn Settle, token: Token) {
         let settling = settle.dropped(token);
         if let Some(tally) = self.tally.take() {
             tally.count(&settling, Tally::DROPPED);
