@@ -16,8 +16,8 @@
 //! | RocketMQ, queue-based | [`offsets`] | the offset of the first undecided |
 //!
 //! A generation has a ledger of its own; when it ends, the ledger is dropped with all that it holds. Whoever owns the
-//! ledgers refuses decisions for one that is gone. Tokens of another ledger are refused here, too, but only because
-//! their stamps differ by chance: this is the second net, not the first.
+//! ledgers refuses decisions for one that is gone. Tokens of another ledger are refused here, too, for as long as the
+//! stamps of the two have not grown into each other: this is the second net, not the first.
 
 // A build with one broker's feature uses one of the ways and the methods that it needs.
 #![allow(dead_code)]
@@ -31,7 +31,10 @@ pub(crate) mod receives;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use tower_mq_delivery::{Outcome, Token};
 
@@ -77,6 +80,8 @@ impl<T> Ledger<T> {
         // The last number means "no place" in a chain.
         let window = u32::try_from(window).unwrap_or(u32::MAX).min(u32::MAX - 1);
         let places = window as usize;
+        // Steps of the golden ratio keep the stamps of any few ledgers far apart.
+        static STAMPS: AtomicU32 = AtomicU32::new(0);
         Self {
             places: (0..window).map(|_| Place { tag: None, outcome: None, sequence: 0, stamp: 0 }).collect(),
             free: (0..window).rev().collect(),
@@ -85,7 +90,7 @@ impl<T> Ledger<T> {
             negative: Chain::new(places),
             hole: None,
             takes: 0,
-            stamp: fastrand::u32(..),
+            stamp: STAMPS.fetch_add(0x9E37_79B9, Ordering::Relaxed),
             sorted: true,
             sorting: Vec::with_capacity(places),
         }

@@ -35,8 +35,8 @@ pub(crate) enum Frame<T> {
 /// The next frame. Send it before the next call: its deliveries have left the ledger. `behind`: also those that an
 /// undecided delivery stands before.
 ///
-/// A quorum queue keeps settlements to itself while 32 frames are under way, and loses those if the channel ends:
-/// there, take at most 32 and let the broker answer something before the next.
+/// A quorum queue keeps further settlements to itself while 32 frames are under way, loses them if the channel ends
+/// then, and no answer of the broker tells when they are through: send it at most 32 in one go before the end.
 pub(crate) fn next_frame<T>(ledger: &mut Ledger<T>, behind: bool) -> Option<Frame<T>> {
     if let Some((tag, outcome)) = ledger.pop_negative() {
         return Some(Frame::Negative { tag, outcome });

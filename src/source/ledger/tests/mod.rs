@@ -1,8 +1,12 @@
 //! Each way to tell a broker, run against a small broker that applies what it is told by its own rules, and fails the
 //! test where the real one would close the channel, lose a message or go back.
 
+mod entries;
 mod ledger;
 mod multiple;
+mod offsets;
+mod ranges;
+mod receives;
 
 use std::time::Duration;
 
