@@ -163,10 +163,7 @@ async fn connection(
 }
 
 /// Ends when the network is as told, or the proxy is gone.
-fn until(
-    network: &watch::Receiver<Network>,
-    told: impl Fn(&Network) -> bool,
-) -> impl Future<Output = ()> {
+fn until(network: &watch::Receiver<Network>, told: impl Fn(&Network) -> bool) -> impl Future<Output = ()> {
     let mut network = network.clone();
     async move {
         let _ = network.wait_for(told).await;
