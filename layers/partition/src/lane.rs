@@ -1,0 +1,201 @@
+//! A lane as a task: a queue, and the loop that runs the service over it.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    mem,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use tower_mq_delivery::{BoxError, CarryOne, Drive, Finished, Intake, SharedError, Stopped};
+use tower_service::Service;
+
+use crate::{
+    service::Template,
+    slots::{Runner, Slots},
+    sync::Mutex,
+};
+
+/// The queue of one lane.
+pub(crate) struct Lane<R, A> {
+    state: Mutex<State<R, A>>,
+    /// A queue that is empty and has more room than this gives it back: a lane that was hot once stays small.
+    roomy: usize,
+}
+
+struct State<R, A> {
+    queue: VecDeque<(R, Runner<A>)>,
+    /// Of the lane's task, while it waits for a delivery.
+    waker: Option<Waker>,
+    started: bool,
+    closed: bool,
+    failed: Option<SharedError>,
+}
+
+/// What came of an attempt to enter a lane.
+pub(crate) enum Entered<T> {
+    /// The delivery is in the queue.
+    Queued,
+    /// The delivery is in the queue, and a task is to be started.
+    Start(T),
+    /// The caller was told why not.
+    Refused,
+}
+
+impl<R, A> Lane<R, A> {
+    pub(crate) fn new(roomy: usize) -> Self {
+        let state =
+            State { queue: VecDeque::new(), waker: None, started: false, closed: false, failed: None };
+        Self { state: Mutex::new(state), roomy }
+    }
+
+    /// Puts the delivery at the end of the queue. `start` is asked for what a task is started on.
+    #[inline]
+    pub(crate) fn enter<T>(
+        &self,
+        request: R,
+        runner: Runner<A>,
+        start: impl FnOnce() -> Result<T, BoxError>,
+    ) -> Entered<T> {
+        let mut state = self.state.lock();
+        if state.started && state.failed.is_none() {
+            state.queue.push_back((request, runner));
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            return Entered::Queued;
+        }
+        let refused = match (&state.failed, start()) {
+            (Some(error), _) => error.clone().into(),
+            (None, Err(error)) => error,
+            (None, Ok(start)) => {
+                state.started = true;
+                state.queue.push_back((request, runner));
+                return Entered::Start(start);
+            }
+        };
+        drop(state);
+        drop(request);
+        runner.fail(refused);
+        Entered::Refused
+    }
+
+    /// Nothing more will come: the lane finishes its queue and ends.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The lane's end of the queue. Dropped, it answers what is queued, and the next delivery starts the lane anew.
+pub(crate) struct LaneIntake<R, A> {
+    lane: Arc<Lane<R, A>>,
+    /// Swapped with the queue when it is empty: one lock for each burst.
+    local: VecDeque<(R, Runner<A>)>,
+}
+
+impl<R, A> LaneIntake<R, A> {
+    pub(crate) fn new(lane: Arc<Lane<R, A>>) -> Self {
+        Self { lane, local: VecDeque::new() }
+    }
+
+    #[inline]
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Runner<A>)>> {
+        if let Some(next) = self.local.pop_front() {
+            return Poll::Ready(Some(next));
+        }
+        if self.local.capacity() > self.lane.roomy {
+            self.local = VecDeque::new();
+        }
+        let mut state = self.lane.state.lock();
+        if state.queue.is_empty() {
+            if state.closed {
+                return Poll::Ready(None);
+            }
+            // A waker that is replaced is one of this task, so dropping it ends nothing.
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        mem::swap(&mut self.local, &mut state.queue);
+        drop(state);
+        Poll::Ready(self.local.pop_front())
+    }
+}
+
+impl<R, A, E: Into<BoxError>> Intake<R, Result<A, E>> for LaneIntake<R, A> {
+    type Tag = Runner<A>;
+
+    #[inline]
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Runner<A>)>> {
+        self.poll_take(cx)
+    }
+
+    #[inline]
+    fn done(&mut self, runner: Runner<A>, finished: Finished<Result<A, E>>) {
+        runner.finish(finished);
+    }
+}
+
+impl<R, A> Drop for LaneIntake<R, A> {
+    fn drop(&mut self) {
+        let mut state = self.lane.state.lock();
+        state.started = false;
+        let rest = (mem::take(&mut state.queue), state.waker.take());
+        drop(state);
+        self.local.clear();
+        drop(rest);
+    }
+}
+
+/// An intake whose service may fail for good.
+pub(crate) trait Failing<R, O>: Intake<R, O> {
+    /// Tells everybody who is queued, and everybody who comes, beginning with the request in hand.
+    fn fail(&mut self, held: Option<(R, Self::Tag)>, error: &SharedError);
+}
+
+impl<R, A, E: Into<BoxError>> Failing<R, Result<A, E>> for LaneIntake<R, A> {
+    fn fail(&mut self, held: Option<(R, Runner<A>)>, error: &SharedError) {
+        let mut state = self.lane.state.lock();
+        state.failed = Some(error.clone());
+        let queue = mem::take(&mut state.queue);
+        drop(state);
+        for (request, runner) in held.into_iter().chain(self.local.drain(..)).chain(queue) {
+            drop(request);
+            runner.fail(error.clone());
+        }
+    }
+}
+
+/// Runs the service over the intake until there is nothing more to come.
+///
+/// A service that panicked in `poll_ready` or `call` is replaced by a fresh clone. When one fails for good, nobody
+/// gets a place any more, and what runs is finished.
+pub(crate) async fn run<S, R, I>(intake: I, template: Arc<Template<S>>, slots: Arc<Slots<S::Response>>)
+where
+    S: Service<R> + Clone,
+    S::Error: Into<BoxError>,
+    R: CarryOne,
+    I: Failing<R, Result<S::Response, S::Error>>,
+{
+    let mut drive = Drive::new(intake, template.service());
+    loop {
+        match poll_fn(|cx| drive.poll(cx)).await {
+            Ok(()) => return,
+            Err(Stopped::Broken) => drive.replace(template.service()),
+            Err(Stopped::Failed(error)) => {
+                let error = SharedError::from(error.into());
+                slots.capacity().fail(&error);
+                let held = drive.stop();
+                drive.intake().fail(held, &error);
+            }
+        }
+    }
+}
