@@ -1,3 +1,5 @@
+//! The response of [`Handler`](crate::Handler).
+
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},

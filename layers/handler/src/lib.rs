@@ -49,7 +49,7 @@
 mod arguments;
 mod extract;
 mod function;
-mod future;
+pub mod future;
 #[cfg(feature = "json")]
 mod json;
 mod rejection;
@@ -58,7 +58,6 @@ mod service;
 pub use arguments::{Arguments, Extracted};
 pub use extract::{Attempt, Destination, FromMessage, Key};
 pub use function::HandlerFn;
-pub use future::ResponseFuture;
 #[cfg(feature = "json")]
 pub use json::Json;
 pub use rejection::Rejection;

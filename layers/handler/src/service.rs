@@ -9,7 +9,7 @@ use std::{
 use tower_mq_delivery::{BoxError, IntoAnswer, Work};
 use tower_service::Service;
 
-use crate::{Arguments, HandlerFn, ResponseFuture};
+use crate::{Arguments, HandlerFn, future::ResponseFuture};
 
 /// Makes a service of an async function whose arguments are taken out of the message. See the [crate's docs](crate).
 ///

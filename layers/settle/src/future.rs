@@ -1,3 +1,5 @@
+//! The response of [`Settler`](crate::Settler).
+
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},

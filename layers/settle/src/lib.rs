@@ -46,12 +46,11 @@
 
 mod duty;
 mod error;
-mod future;
+pub mod future;
 mod layer;
 mod service;
 
 pub use error::Unsettled;
-pub use future::ResponseFuture;
 pub use layer::SettleLayer;
 pub use service::Settler;
 

@@ -6,7 +6,7 @@ use std::{
 use tower_mq_delivery::{BoxError, Delivery, Drain, Event, IntoOutcome, Message, Outcome, Settled};
 use tower_service::Service;
 
-use crate::{ResponseFuture, SettleLayer, duty::Duty};
+use crate::{SettleLayer, duty::Duty, future::ResponseFuture};
 
 /// Settles each delivery with what the inner service makes of its message. Built by [`SettleLayer`].
 ///
