@@ -247,7 +247,7 @@ async fn an_observer_hears_of_each_delivery_that_is_taken() {
     let count = taken.clone();
     let report = serve(desk.waiting(5), service_fn(ack))
         .observer(move |_: &Origin, event: &Event<'_>| {
-            if let Event::Taken { .. } = event {
+            if let Event::Taken = event {
                 *count.lock() += 1;
             }
         })

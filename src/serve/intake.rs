@@ -30,7 +30,7 @@ impl<Src: Source, T, E: Into<BoxError>> Intake<Delivery, Result<T, E>> for Sourc
         }
         match self.source.as_mut().poll_next(cx) {
             Poll::Ready(Some(mut delivery)) => {
-                self.origin.report(&Event::Taken { message: delivery.message() });
+                self.origin.report(&Event::Taken);
                 delivery.count(&self.tally);
                 Poll::Ready(Some((delivery, ())))
             }

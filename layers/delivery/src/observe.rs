@@ -25,10 +25,7 @@ where
 #[non_exhaustive]
 pub enum Event<'a> {
     /// The driver took a delivery from its source.
-    Taken {
-        /// The delivery's message.
-        message: &'a Message,
-    },
+    Taken,
     /// A delivery was settled: once for each.
     Settled {
         /// What was decided.
