@@ -5,6 +5,8 @@
 mod control;
 mod error;
 mod from_stream;
+pub(crate) mod ledger;
+pub mod memory;
 mod reconnect;
 
 use std::{

@@ -1,0 +1,360 @@
+//! What the broker knows, all of it under one lock: queues, who consumes them, and what is handed out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tower_mq_delivery::{Generation, Outcome, Publication, Settlement, Token};
+
+use super::{
+    letter::{Content, Letter},
+    line::Line,
+    slots::Slots,
+};
+use crate::source::Control;
+
+/// Why a message that failed too often is a dead letter.
+const NO_ATTEMPTS_LEFT: &str = "no attempts left";
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) closed: bool,
+    pub(super) queues: Vec<Queue>,
+    names: HashMap<Arc<str>, usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) name: Arc<str>,
+    pub(super) line: Line,
+    pub(super) dead_letters: DeadLetters,
+    pub(super) max_attempts: Option<u32>,
+    pub(super) subscriptions: Slots<Subscription>,
+    /// Those that wait for a message, the one that has waited longest first.
+    waiting: VecDeque<usize>,
+    pub(super) dead_lettered: u64,
+    pub(super) discarded: u64,
+}
+
+/// Where rejected messages go.
+#[derive(Clone, Debug)]
+pub(super) enum DeadLetters {
+    /// To the queue of the same name with `.dead` behind it.
+    Beside,
+    To(Arc<str>),
+    Nowhere,
+}
+
+/// A consumer as the broker sees it.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) window: usize,
+    /// What is handed out and not settled.
+    pub(super) held: Slots<Letter>,
+    pub(super) generation: Arc<Generation>,
+    pub(super) connected: bool,
+    /// The consumer was dropped: the subscription ends with its last settlement.
+    pub(super) abandoned: bool,
+    pub(super) control: Control,
+    rest: Rest,
+    waker: Option<Waker>,
+}
+
+/// What a consumer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Nothing: it is under way.
+    None,
+    /// A message: it is in the queue of those that wait.
+    Message,
+    /// Room in its window.
+    Room,
+    /// The settlement of all it holds.
+    Settled,
+    /// An end of its generation, or of the broker.
+    End,
+}
+
+/// Whom to wake once the lock is released. Does not allocate for the first.
+#[derive(Debug, Default)]
+#[must_use]
+pub(super) struct Wakes {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
+
+impl Wakes {
+    fn add(&mut self, waker: Option<Waker>) {
+        match (&self.first, waker) {
+            (None, waker) => self.first = waker,
+            (Some(_), waker) => self.others.extend(waker),
+        }
+    }
+
+    #[inline]
+    pub(super) fn wake(self) {
+        if let Some(waker) = self.first {
+            waker.wake();
+            self.others.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// What became of a decision.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// It is stored. The letter, if the queue is done with it, is to be dropped when the lock is released.
+    Done(#[allow(dead_code)] Option<Letter>),
+    /// The message had failed too often for another attempt, and was rejected.
+    Exhausted(#[allow(dead_code)] Letter),
+}
+
+impl State {
+    /// The number of this queue, which is made if there is none.
+    pub(super) fn queue(&mut self, name: &str) -> usize {
+        if let Some(index) = self.names.get(name) {
+            return *index;
+        }
+        let (index, name) = (self.queues.len(), Arc::<str>::from(name));
+        self.names.insert(name.clone(), index);
+        self.queues.push(Queue {
+            name,
+            line: Line::default(),
+            dead_letters: DeadLetters::Beside,
+            max_attempts: None,
+            subscriptions: Slots::new(),
+            waiting: VecDeque::new(),
+            dead_lettered: 0,
+            discarded: 0,
+        });
+        index
+    }
+
+    /// This queue, if there is one.
+    pub(super) fn find(&mut self, name: &str) -> Option<&mut Queue> {
+        self.names.get(name).map(|index| &mut self.queues[*index])
+    }
+
+    pub(super) fn publish(&mut self, queue: usize, publication: Publication, wakes: &mut Wakes) {
+        self.store(queue, Arc::new(Content::new(publication)), wakes);
+    }
+
+    fn store(&mut self, queue: usize, content: Arc<Content>, wakes: &mut Wakes) {
+        let queue = &mut self.queues[queue];
+        queue.line.push(content);
+        queue.wake_next(wakes);
+    }
+
+    /// What is decided about a delivery of the live generation.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        queue: usize,
+        subscription: usize,
+        token: Token,
+        outcome: &Outcome,
+        wakes: &mut Wakes,
+    ) -> Result<Decision, Settlement> {
+        let index = queue;
+        let queue = &mut self.queues[index];
+        let letter = queue.give_back(subscription, token, wakes).ok_or(Settlement::Stale)?;
+        match outcome {
+            Outcome::Ack => {
+                queue.line.done(&letter);
+                queue.wake_next(wakes);
+                Ok(Decision::Done(Some(letter)))
+            }
+            Outcome::Retry { after } => Ok(self.retry(index, letter, *after, wakes)),
+            Outcome::Reject { reason } => Ok(Decision::Done(Some(self.reject(index, letter, reason, wakes)))),
+            // Release, and outcomes that are still to be invented: nothing is lost.
+            _ => {
+                queue.line.put_back(letter);
+                queue.wake_next(wakes);
+                Ok(Decision::Done(None))
+            }
+        }
+    }
+
+    fn retry(&mut self, index: usize, mut letter: Letter, after: Duration, wakes: &mut Wakes) -> Decision {
+        let queue = &mut self.queues[index];
+        if queue.max_attempts.is_some_and(|most| letter.attempt() >= most) {
+            return Decision::Exhausted(self.reject(index, letter, NO_ATTEMPTS_LEFT, wakes));
+        }
+        letter.failures = letter.failures.saturating_add(1);
+        if after.is_zero() {
+            queue.line.put_back(letter);
+            queue.wake_next(wakes);
+            return Decision::Done(None);
+        }
+        let now = Instant::now();
+        let until = now.checked_add(after).unwrap_or_else(|| now + FOR_EVER);
+        let first = queue.line.due().is_none_or(|due| until < due);
+        queue.line.put_off(letter, until);
+        if first {
+            // Their timers are set to a later time, or to none.
+            queue.wake_all(wakes);
+        }
+        Decision::Done(None)
+    }
+
+    fn reject(&mut self, index: usize, letter: Letter, reason: &str, wakes: &mut Wakes) -> Letter {
+        let queue = &mut self.queues[index];
+        queue.line.done(&letter);
+        queue.wake_next(wakes);
+        let target = match &queue.dead_letters {
+            DeadLetters::Beside => format!("{}.dead", queue.name).into(),
+            DeadLetters::To(target) => target.clone(),
+            DeadLetters::Nowhere => {
+                queue.discarded += 1;
+                return letter;
+            }
+        };
+        queue.dead_lettered += 1;
+        let dead = letter.content.dead(&queue.name, letter.attempt(), reason);
+        let target = self.queue(&target);
+        self.store(target, Arc::new(dead), wakes);
+        letter
+    }
+}
+
+/// A delay that no clock can express is as good as this one: about thirty years.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000_000);
+
+impl Queue {
+    pub(super) fn subscribe(&mut self, window: usize, control: Control) -> (usize, Arc<Generation>) {
+        let generation = Generation::first(control.origin().clone());
+        let subscription = Subscription {
+            window,
+            held: Slots::new(),
+            generation: generation.clone(),
+            connected: true,
+            abandoned: false,
+            control,
+            rest: Rest::None,
+            waker: None,
+        };
+        (self.subscriptions.insert(subscription), generation)
+    }
+
+    /// A consumer that is not asked to rest any more, or that leaves, does not wait.
+    pub(super) fn stir(&mut self, subscription: usize) {
+        if let Some(this) = self.subscriptions.get_mut(subscription)
+            && std::mem::replace(&mut this.rest, Rest::None) == Rest::Message
+        {
+            self.waiting.retain(|waiting| *waiting != subscription);
+        }
+    }
+
+    /// The consumer waits. If it was woken for a message that it does not take, another one is woken.
+    pub(super) fn rest(&mut self, subscription: usize, rest: Rest, waker: &Waker, wakes: &mut Wakes) {
+        let Some(this) = self.subscriptions.get_mut(subscription) else { return };
+        match &mut this.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        if this.rest != rest {
+            self.stir(subscription);
+            if rest == Rest::Message {
+                self.waiting.push_back(subscription);
+            }
+            if let Some(this) = self.subscriptions.get_mut(subscription) {
+                this.rest = rest;
+            }
+        }
+        if rest != Rest::Message {
+            self.wake_next(wakes);
+        }
+    }
+
+    /// Takes a delivery back from those that the consumer holds.
+    #[inline]
+    fn give_back(&mut self, subscription: usize, token: Token, wakes: &mut Wakes) -> Option<Letter> {
+        let this = self.subscriptions.get_mut(subscription)?;
+        let letter = this.held.remove(usize::try_from(token).ok()?)?;
+        match this.rest {
+            Rest::Room => wakes.add(this.wake()),
+            Rest::Settled if this.held.len() == 0 => wakes.add(this.wake()),
+            _ => {}
+        }
+        if this.abandoned && this.held.len() == 0 {
+            self.subscriptions.remove(subscription);
+        }
+        Some(letter)
+    }
+
+    /// If there is a message, wakes the consumer that has waited longest.
+    #[inline]
+    pub(super) fn wake_next(&mut self, wakes: &mut Wakes) {
+        if !self.waiting.is_empty() && self.line.is_ready() {
+            self.wake_one(wakes);
+        }
+    }
+
+    fn wake_one(&mut self, wakes: &mut Wakes) {
+        if let Some(next) = self.waiting.pop_front()
+            && let Some(subscription) = self.subscriptions.get_mut(next)
+        {
+            wakes.add(subscription.wake());
+        }
+    }
+
+    /// Wakes all that wait for a message.
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
+        while !self.waiting.is_empty() {
+            self.wake_one(wakes);
+        }
+    }
+
+    /// Ends the generation of every consumer: what they hold goes back to its place.
+    pub(super) fn disconnect(&mut self, wakes: &mut Wakes) -> Vec<Control> {
+        let mut lost = Vec::new();
+        for subscription in self.subscriptions.iter_mut() {
+            lost.extend(subscription.disconnect(&mut self.line, wakes));
+        }
+        self.after_disconnect(wakes);
+        lost
+    }
+
+    /// The same for one.
+    pub(super) fn disconnect_one(&mut self, subscription: usize, wakes: &mut Wakes) -> Option<Control> {
+        let lost = self.subscriptions.get_mut(subscription)?.disconnect(&mut self.line, wakes);
+        self.after_disconnect(wakes);
+        lost
+    }
+
+    fn after_disconnect(&mut self, wakes: &mut Wakes) {
+        let gone = |subscription: &Subscription| subscription.rest == Rest::None;
+        let subscriptions = &mut self.subscriptions;
+        self.waiting.retain(|waiting| subscriptions.get_mut(*waiting).is_some_and(|s| !gone(s)));
+        // What came back may be work for all of them.
+        if self.line.is_ready() {
+            self.wake_all(wakes);
+        }
+        self.subscriptions.retain(|subscription| !(subscription.abandoned && subscription.held.len() == 0));
+    }
+}
+
+impl Subscription {
+    pub(super) fn is_resting(&self) -> bool {
+        self.rest != Rest::None
+    }
+
+    fn wake(&mut self) -> Option<Waker> {
+        self.rest = Rest::None;
+        self.waker.take()
+    }
+
+    fn disconnect(&mut self, line: &mut Line, wakes: &mut Wakes) -> Option<Control> {
+        // Under the lock: nobody may take a message again while its old delivery still counts as live.
+        self.generation.end();
+        self.held.drain().for_each(|letter| line.put_back(letter));
+        wakes.add(self.wake());
+        std::mem::replace(&mut self.connected, false)
+            .then(|| self.control.clone())
+            .filter(|_| !self.abandoned)
+    }
+}
