@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    marker::PhantomData,
     panic::resume_unwind,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -11,7 +10,7 @@ use std::{
 use tower_mq_delivery::{BoxError, CarryOne};
 use tower_service::Service;
 
-use crate::slots::Caller;
+use crate::{inline::Ticket, slots::Caller};
 
 /// The answer to a delivery that is in a lane.
 ///
@@ -33,7 +32,8 @@ enum Kind<S, R>
 where
     S: Service<R>,
 {
-    Task(Caller<S::Response>, PhantomData<R>),
+    Task(Caller<S::Response>),
+    Inline(Ticket<S, R>),
 }
 
 impl<S, R> ResponseFuture<S, R>
@@ -42,7 +42,12 @@ where
 {
     #[inline]
     pub(crate) fn task(caller: Caller<S::Response>) -> Self {
-        Self { kind: Kind::Task(caller, PhantomData) }
+        Self { kind: Kind::Task(caller) }
+    }
+
+    #[inline]
+    pub(crate) fn inline(ticket: Ticket<S, R>) -> Self {
+        Self { kind: Kind::Inline(ticket) }
     }
 }
 
@@ -60,10 +65,11 @@ where
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.kind {
-            Kind::Task(caller, _) => match ready!(caller.poll(cx)) {
+            Kind::Task(caller) => match ready!(caller.poll(cx)) {
                 Ok(answer) => Poll::Ready(answer),
                 Err(panic) => resume_unwind(panic),
             },
+            Kind::Inline(ticket) => ticket.poll(cx),
         }
     }
 }

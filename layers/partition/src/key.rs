@@ -1,15 +1,14 @@
 //! What decides which deliveries are in order with each other.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use tower_mq_delivery::Message;
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::layer::Mode;
 
 /// A key by which deliveries are kept in order, already hashed: it borrows nothing from the message.
 ///
@@ -63,16 +62,31 @@ impl LaneKey {
 /// A user's function from messages to keys.
 pub(crate) type KeyFn = Arc<dyn Fn(&Message) -> LaneKey + Send + Sync>;
 
-/// Finds the way of a message.
+/// Finds the queue that a message belongs in.
 pub(crate) struct Route {
+    mode: Mode,
+    lanes: usize,
     key: Option<KeyFn>,
     /// Counts what has no key.
     keyless: AtomicUsize,
 }
 
 impl Route {
-    pub(crate) fn new(key: Option<KeyFn>) -> Self {
-        Self { key, keyless: AtomicUsize::new(0) }
+    pub(crate) fn new(mode: Mode, lanes: usize, key: Option<KeyFn>) -> Self {
+        Self { mode, lanes, key, keyless: AtomicUsize::new(0) }
+    }
+
+    /// The number of its lane, or a hash: that of its key; without a key, one that nobody else has.
+    #[inline]
+    pub(crate) fn of(&self, message: &Message) -> u64 {
+        match self.mode {
+            Mode::ByKey => {
+                let lane = self.key(message).lane(self.lanes);
+                lane.unwrap_or_else(|| self.keyless.fetch_add(1, Ordering::Relaxed) % self.lanes) as u64
+            }
+            Mode::PerKey => self.key(message).0.unwrap_or_else(|| self.unique()),
+            Mode::Unordered => self.unique(),
+        }
     }
 
     #[inline]
@@ -83,28 +97,10 @@ impl Route {
         }
     }
 
-    /// The lane of its key; without a key, one after the other.
+    /// A hash that nobody else has; or, once in many billions, one that makes two deliveries wait for each other.
     #[inline]
-    pub(crate) fn lane(&self, message: &Message, lanes: usize) -> usize {
-        self.key(message).lane(lanes).unwrap_or_else(|| self.keyless.fetch_add(1, Ordering::Relaxed) % lanes)
-    }
-
-    /// The hash of its key; without a key, one that nobody else has.
-    #[inline]
-    pub(crate) fn hash(&self, message: &Message) -> u64 {
-        self.key(message).0.unwrap_or_else(|| self.unique())
-    }
-
-    /// A hash that nobody else has, or, once in many billions, one that makes two deliveries wait for each other.
-    #[inline]
-    pub(crate) fn unique(&self) -> u64 {
+    fn unique(&self) -> u64 {
         // An odd factor: different counts give different hashes, spread over all bits.
         (self.keyless.fetch_add(1, Ordering::Relaxed) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-}
-
-impl fmt::Debug for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("own_key", &self.key.is_some()).finish_non_exhaustive()
     }
 }

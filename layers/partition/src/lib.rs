@@ -3,12 +3,16 @@
 mod capacity;
 mod error;
 pub mod future;
+mod inline;
 mod key;
 mod lane;
 mod layer;
+mod pool;
+mod queues;
 mod service;
 mod slots;
 mod sync;
+mod worker;
 
 pub use error::{Closed, NoRuntime};
 pub use key::LaneKey;

@@ -14,10 +14,14 @@ use crate::{
     NoRuntime, PartitionLayer,
     capacity::{Capacity, Waiter},
     future::ResponseFuture,
+    inline::Inline,
     key::Route,
     lane::{Entered, Lane, LaneIntake, run},
+    layer::Mode,
+    pool::Pool,
     slots::Slots,
     sync::Mutex,
+    worker,
 };
 
 /// What [`PartitionLayer`] makes of a service.
@@ -51,18 +55,33 @@ where
     S: Service<R>,
 {
     route: Route,
-    lanes: Lanes<S, R>,
+    order: Order<S, R>,
 }
 
-enum Lanes<S, R>
+/// What keeps the order.
+enum Order<S, R>
 where
     S: Service<R>,
 {
-    ByKey {
-        lanes: Box<[Arc<Lane<R, S::Response>>]>,
-        slots: Arc<Slots<S::Response>>,
-        template: Arc<Template<S>>,
-    },
+    /// A task for each lane.
+    Lanes { lanes: Box<[Arc<Lane<R, S::Response>>]>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
+    /// A task for each worker.
+    Pool { pool: Arc<Pool<R, S::Response>>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
+    /// No tasks.
+    Inline(Arc<Inline<S, R>>),
+}
+
+impl<S, R> Order<S, R>
+where
+    S: Service<R>,
+{
+    #[inline]
+    fn capacity(&self) -> &Capacity {
+        match self {
+            Self::Lanes { slots, .. } | Self::Pool { slots, .. } => slots.capacity(),
+            Self::Inline(inline) => inline.capacity(),
+        }
+    }
 }
 
 impl<S, R> Partition<S, R>
@@ -70,34 +89,27 @@ where
     S: Service<R> + Clone,
 {
     pub(crate) fn new(inner: S, layer: &PartitionLayer<R>) -> Self {
-        let places = layer.places();
-        let template = Arc::new(Template(Mutex::new(inner)));
-        let roomy = 4 * places as usize / layer.n;
-        let lanes = Lanes::ByKey {
-            lanes: (0..layer.n).map(|_| Arc::new(Lane::new(roomy))).collect(),
-            slots: Arc::new(Slots::new(places)),
-            template,
+        let (places, n) = (layer.places(), layer.n);
+        let template = Template(Mutex::new(inner));
+        let order = match (layer.inline, layer.mode) {
+            (true, mode) => Order::Inline(Arc::new(Inline::new(template, n, places, mode == Mode::ByKey))),
+            (false, Mode::ByKey) => {
+                let roomy = 4 * places as usize / n;
+                Order::Lanes {
+                    lanes: (0..n).map(|_| Arc::new(Lane::new(roomy))).collect(),
+                    slots: Arc::new(Slots::new(places)),
+                    template: Arc::new(template),
+                }
+            }
+            (false, Mode::PerKey | Mode::Unordered) => Order::Pool {
+                pool: Arc::new(Pool::new(n, places)),
+                slots: Arc::new(Slots::new(places)),
+                template: Arc::new(template),
+            },
         };
-        let shared = Shared { route: Route::new(layer.key.clone()), lanes };
+        let shared = Shared { route: Route::new(layer.mode, n, layer.key.clone()), order };
         Self { shared: Arc::new(shared), place: None, waiter: Waiter::default() }
     }
-}
-
-impl<S, R> Partition<S, R>
-where
-    S: Service<R>,
-{
-    fn capacity(&self) -> &Capacity {
-        match &self.shared.lanes {
-            Lanes::ByKey { slots, .. } => slots.capacity(),
-        }
-    }
-}
-
-/// The place that `poll_ready` took.
-#[inline]
-fn reserved(place: &mut Option<u32>) -> u32 {
-    place.take().unwrap_or_else(|| panic!("a partition was called before it was ready"))
 }
 
 /// What a lane is started on.
@@ -120,11 +132,7 @@ where
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.place.is_none() {
-            let shared = &self.shared;
-            let capacity = match &shared.lanes {
-                Lanes::ByKey { slots, .. } => slots.capacity(),
-            };
-            self.place = Some(ready!(capacity.poll_take(&mut self.waiter, cx))?);
+            self.place = Some(ready!(self.shared.order.capacity().poll_take(&mut self.waiter, cx))?);
         }
         Poll::Ready(Ok(()))
     }
@@ -133,13 +141,14 @@ where
     /// If `poll_ready` has not said that it is ready.
     #[inline]
     fn call(&mut self, mut request: R) -> ResponseFuture<S, R> {
-        let Shared { route, lanes } = &*self.shared;
-        match lanes {
-            Lanes::ByKey { lanes, slots, template } => {
-                // The user's key function may panic: the place is still ours then.
-                let lane = &lanes[route.lane(request.message(), lanes.len())];
-                let (caller, runner) = slots.split(reserved(&mut self.place));
-                let turn = request.message_mut().set_turn(Turn::detached());
+        let Shared { route, order } = &*self.shared;
+        // The user's function for keys may panic: the place is still reserved then.
+        let key = route.of(request.message());
+        let Some(place) = self.place.take() else { panic!("a partition was called before it was ready") };
+        let turn = request.message_mut().set_turn(Turn::detached());
+        match order {
+            Order::Lanes { lanes, slots, template } => {
+                let (lane, (caller, runner)) = (&lanes[key as usize], slots.split(place));
                 match lane.enter(request, runner, runtime) {
                     Entered::Queued => turn.pass(),
                     Entered::Start(runtime) => {
@@ -150,6 +159,23 @@ where
                     Entered::Refused => {}
                 }
                 ResponseFuture::task(caller)
+            }
+            Order::Pool { pool, slots, template } => {
+                let (caller, runner) = slots.split(place);
+                match pool.enter(key, request, runner, runtime) {
+                    Entered::Queued => turn.pass(),
+                    Entered::Start((runtime, worker)) => {
+                        worker::start(&runtime, worker, template, slots);
+                        turn.pass();
+                    }
+                    Entered::Refused => {}
+                }
+                ResponseFuture::task(caller)
+            }
+            Order::Inline(inline) => {
+                let ticket = inline.enter(key, request, place);
+                turn.pass();
+                ResponseFuture::inline(ticket)
             }
         }
     }
@@ -169,11 +195,11 @@ where
     S: Service<R>,
 {
     fn drop(&mut self) {
+        let capacity = self.shared.order.capacity();
         if let Some(place) = self.place.take() {
-            self.capacity().give_back(place);
+            capacity.give_back(place);
         }
-        let mut waiter = std::mem::take(&mut self.waiter);
-        self.capacity().leave(&mut waiter);
+        capacity.leave(&mut self.waiter);
     }
 }
 
@@ -182,8 +208,10 @@ where
     S: Service<R>,
 {
     fn drop(&mut self) {
-        match &self.lanes {
-            Lanes::ByKey { lanes, .. } => lanes.iter().for_each(|lane| lane.close()),
+        match &self.order {
+            Order::Lanes { lanes, .. } => lanes.iter().for_each(|lane| lane.close()),
+            Order::Pool { pool, .. } => pool.close(),
+            Order::Inline(_) => {}
         }
     }
 }

@@ -1,0 +1,324 @@
+//! Workers over the queues of keys: which of them runs what, and when one is woken.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use tower_mq_delivery::{BoxError, SharedError, Tag};
+
+use crate::{lane::Entered, queues::Queues, slots::Runner, sync::Mutex};
+
+/// What waits, and who works. Shared by the handles and the workers.
+pub(crate) struct Pool<R, A> {
+    state: Mutex<State<R, A>>,
+    workers: usize,
+}
+
+struct State<R, A> {
+    queues: Queues,
+    /// By place: what waits.
+    jobs: Box<[Option<(R, Runner<A>)>]>,
+    /// Keys that may run: something of theirs waits, nothing runs.
+    runnable: VecDeque<u64>,
+    /// Workers that wait to be woken. The one that came last is the first to go.
+    idle: Vec<(u64, Waker)>,
+    /// The one worker that was started or woken and has not looked yet. While there is one, nobody else is woken: it
+    /// wakes the next when it has found work and there is more. So a burst costs a wake-up or two, and slow handlers
+    /// still spread over all workers.
+    searcher: Option<u64>,
+    alive: usize,
+    /// Names the next worker; 0 is nobody.
+    named: u64,
+    closed: bool,
+    failed: Option<SharedError>,
+}
+
+impl<R, A> Pool<R, A> {
+    pub(crate) fn new(workers: usize, places: u32) -> Self {
+        let state = State {
+            queues: Queues::of_keys(places),
+            jobs: (0..places).map(|_| None).collect(),
+            runnable: VecDeque::with_capacity(places as usize),
+            idle: Vec::with_capacity(workers),
+            searcher: None,
+            alive: 0,
+            named: 0,
+            closed: false,
+            failed: None,
+        };
+        Self { state: Mutex::new(state), workers }
+    }
+
+    /// Puts the delivery at the end of its key's queue. `start` is asked for what a worker is started on.
+    #[inline]
+    pub(crate) fn enter<T>(
+        self: &Arc<Self>,
+        key: u64,
+        request: R,
+        runner: Runner<A>,
+        start: impl FnOnce() -> Result<T, BoxError>,
+    ) -> Entered<(T, Worker<R, A>)> {
+        let mut state = self.state.lock();
+        let start = if state.wants_another(self.workers) { Some(start()) } else { None };
+        let refused = match (&state.failed, &start) {
+            (Some(error), _) => Some(error.clone().into()),
+            (None, Some(Err(_))) if state.alive == 0 => start.and_then(Result::err),
+            _ => {
+                let place = runner.place();
+                state.jobs[place as usize] = Some((request, runner));
+                if !state.queues.push(key, place) {
+                    return Entered::Queued;
+                }
+                state.runnable.push_back(key);
+                return match start {
+                    Some(Ok(start)) => Entered::Start((start, state.hire(self))),
+                    _ => {
+                        let waker = state.search();
+                        drop(state);
+                        if let Some(waker) = waker {
+                            waker.wake();
+                        }
+                        Entered::Queued
+                    }
+                };
+            }
+        };
+        drop(state);
+        drop(request);
+        if let Some(refused) = refused {
+            let refused: BoxError = refused;
+            runner.fail(refused);
+        }
+        Entered::Refused
+    }
+
+    /// Nothing more will come: the workers finish what waits, and end.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let idle = mem::take(&mut state.idle);
+        drop(state);
+        idle.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+impl<R, A> State<R, A> {
+    fn wants_another(&self, workers: usize) -> bool {
+        self.alive < workers && self.idle.is_empty() && self.searcher.is_none()
+    }
+
+    /// A new worker, which is under way.
+    fn hire(&mut self, pool: &Arc<Pool<R, A>>) -> Worker<R, A> {
+        self.alive += 1;
+        self.named += 1;
+        self.searcher = Some(self.named);
+        Worker { pool: pool.clone(), name: self.named, idle: false, looked: false, finished: Vec::new() }
+    }
+
+    /// An idle worker is sent to look for work, if there is work and nobody is looking.
+    #[inline]
+    fn search(&mut self) -> Option<Waker> {
+        if self.searcher.is_some() || self.runnable.is_empty() {
+            return None;
+        }
+        let (name, waker) = self.idle.pop()?;
+        self.searcher = Some(name);
+        Some(waker)
+    }
+
+    #[inline]
+    fn finish(&mut self, key: u64) {
+        if self.queues.finish(key) {
+            self.runnable.push_back(key);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed && self.queues.is_empty()
+    }
+
+    /// Takes out all that waits.
+    fn clear(&mut self) -> Vec<(R, Runner<A>)> {
+        let mut waiting = Vec::new();
+        for key in mem::take(&mut self.runnable) {
+            waiting.extend(self.clear_key(key));
+        }
+        waiting
+    }
+
+    fn clear_key(&mut self, key: u64) -> Vec<(R, Runner<A>)> {
+        let mut waiting = Vec::new();
+        while let Some(place) = self.queues.take(key, 0) {
+            waiting.extend(self.jobs[place as usize].take());
+        }
+        self.queues.finish(key);
+        waiting
+    }
+}
+
+/// A worker's end of the pool. Dropped, it lets go of its keys; the last one answers what waits.
+pub(crate) struct Worker<R, A> {
+    pool: Arc<Pool<R, A>>,
+    name: u64,
+    /// It has left its waker in the pool.
+    idle: bool,
+    /// It has looked for work since it last gave way.
+    looked: bool,
+    /// Keys that are done with, and have not been handed back yet.
+    finished: Vec<u64>,
+}
+
+/// A delivery that was taken.
+pub(crate) struct Taken<R, A> {
+    pub(crate) request: R,
+    pub(crate) tag: Held<A>,
+    /// To be started: there is more to do than workers to do it.
+    pub(crate) another: Option<Worker<R, A>>,
+}
+
+/// The key of a delivery is held until the response is there, not only until its turn is passed: a batch never has
+/// one key twice.
+pub(crate) struct Held<A> {
+    pub(crate) runner: Runner<A>,
+    pub(crate) key: u64,
+}
+
+impl<A> Tag for Held<A> {
+    #[inline]
+    fn is_cancelled(&self) -> bool {
+        self.runner.is_cancelled()
+    }
+
+    fn watch(&self, waker: &Waker) -> bool {
+        self.runner.watch(waker)
+    }
+}
+
+impl<R, A> Worker<R, A> {
+    /// The next delivery whose key nobody works on.
+    #[inline]
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken<R, A>>> {
+        let pool = self.pool.clone();
+        let mut state = pool.state.lock();
+        self.looked = true;
+        for key in self.finished.drain(..) {
+            state.finish(key);
+        }
+        self.arrive(&mut state);
+        while let Some(key) = state.runnable.pop_front() {
+            let place = state.queues.take(key, self.name);
+            let Some((request, runner)) = place.and_then(|place| state.jobs[place as usize].take()) else {
+                state.finish(key);
+                continue;
+            };
+            let (waker, another) = match state.runnable.is_empty() {
+                true => (None, None),
+                false if state.wants_another(self.pool.workers) => (None, Some(state.hire(&self.pool))),
+                false => (state.search(), None),
+            };
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            return Poll::Ready(Some(Taken { request, tag: Held { runner, key }, another }));
+        }
+        if state.is_over() {
+            let idle = mem::take(&mut state.idle);
+            drop(state);
+            idle.into_iter().for_each(|(_, waker)| waker.wake());
+            return Poll::Ready(None);
+        }
+        self.idle = true;
+        state.idle.push((self.name, cx.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Is neither idle nor under way any more.
+    #[inline]
+    fn arrive(&mut self, state: &mut State<R, A>) {
+        if state.searcher == Some(self.name) {
+            state.searcher = None;
+        }
+        // A waker of this task itself: it may be dropped under the lock, and ends nothing.
+        if mem::take(&mut self.idle) {
+            state.idle.retain(|(name, _)| *name != self.name);
+        }
+    }
+
+    /// The delivery is done with.
+    #[inline]
+    pub(crate) fn finish(&mut self, key: u64) {
+        self.finished.push(key);
+    }
+
+    /// Hands the finished keys back before the worker gives way. If it did not look for work, because a parked delivery
+    /// of its own has woken up, it must not be the one who is sent to look.
+    #[inline]
+    pub(crate) fn rest(&mut self) {
+        let away = self.idle && !self.looked;
+        self.looked = false;
+        if self.finished.is_empty() && !away {
+            return;
+        }
+        let pool = self.pool.clone();
+        let mut state = pool.state.lock();
+        if away {
+            self.arrive(&mut state);
+        }
+        for key in self.finished.drain(..) {
+            state.finish(key);
+        }
+        let over = if state.is_over() { mem::take(&mut state.idle) } else { Vec::new() };
+        let waker = state.search();
+        drop(state);
+        over.into_iter().for_each(|(_, waker)| waker.wake());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Everybody who waits is told, and everybody who comes.
+    pub(crate) fn fail(&mut self, error: &SharedError) {
+        let mut state = self.pool.state.lock();
+        state.failed = Some(error.clone());
+        let mut waiting = state.clear();
+        // What waits behind a delivery that another worker runs.
+        let busy: Vec<_> = state.jobs.iter_mut().filter_map(Option::take).collect();
+        drop(state);
+        waiting.extend(busy);
+        for (request, runner) in waiting {
+            drop(request);
+            runner.fail(error.clone());
+        }
+    }
+}
+
+impl<R, A> Drop for Worker<R, A> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        let finished = mem::take(&mut self.finished);
+        finished.into_iter().for_each(|key| state.finish(key));
+        // What this worker ran has been dropped before it was.
+        for key in state.queues.held_by(self.name) {
+            state.finish(key);
+        }
+        let me = state.idle.iter().position(|(name, _)| *name == self.name);
+        let mine = me.map(|at| state.idle.swap_remove(at));
+        if state.searcher == Some(self.name) {
+            state.searcher = None;
+        }
+        state.alive -= 1;
+        let waiting = if state.alive == 0 { state.clear() } else { Vec::new() };
+        let over = if state.is_over() { mem::take(&mut state.idle) } else { Vec::new() };
+        let waker = state.search();
+        drop(state);
+        drop((mine, waiting));
+        over.into_iter().for_each(|(_, waker)| waker.wake());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
