@@ -1,6 +1,8 @@
 //! Each way to tell a broker, run against a small broker that applies what it is told by its own rules, and fails the
 //! test where the real one would close the channel, lose a message or go back.
 
+#![allow(clippy::unwrap_used)]
+
 mod entries;
 mod ledger;
 mod multiple;

@@ -74,9 +74,18 @@ impl Model for Link {
 
     fn flush(&mut self, book: &mut Book, _behind: bool, frames: usize) {
         let mut run = std::mem::take(&mut self.run);
+        let mut last: Option<(u32, Outcome)> = None;
         for _ in 0..frames {
             let Some(outcome) = next_range(&mut self.ledger, |id| *id, &mut run) else { break };
             assert!(run.windows(2).all(|ids| ids[0].wrapping_add(1) == ids[1]), "a run has no gaps");
+            let number = |id: u32| id.wrapping_sub(FIRST_ID);
+            if let Some((last, other)) = last.replace((run[run.len() - 1], outcome.clone())) {
+                assert!(number(last) < number(run[0]), "runs come in the order taken");
+                assert!(
+                    number(last) + 1 < number(run[0]) || other != outcome,
+                    "runs are as long as they can be"
+                );
+            }
             self.disposition(book, run[0], run[run.len() - 1], &outcome);
         }
         self.run = run;
