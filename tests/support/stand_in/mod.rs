@@ -1,0 +1,18 @@
+//! The layers that are still to come, as simple as they can be, with the types that they will have: so that the whole
+//! stack is composed, and the errors of those who compose it wrongly are seen, from the first day on.
+
+#![allow(dead_code, unreachable_pub, missing_debug_implementations)]
+
+mod answer;
+mod batch;
+mod dead_letter;
+mod dedup;
+mod look;
+mod retry;
+
+pub use answer::AnswerLayer;
+pub use batch::BatchLayer;
+pub use dead_letter::DeadLetterLayer;
+pub use dedup::DedupLayer;
+pub use look::{BreakerLayer, MetricsLayer, TraceLayer};
+pub use retry::{Backoff, RetryLayer};
