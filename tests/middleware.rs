@@ -50,7 +50,8 @@ struct Seen {
 impl Log {
     fn handler(
         &self,
-    ) -> impl Service<Delivery, Response = (), Error = BoxError, Future: Send> + Clone + Send + Sync + 'static {
+    ) -> impl Service<Delivery, Response = (), Error = BoxError, Future: Send> + Clone + Send + Sync + 'static
+    {
         let log = self.clone();
         service_fn(move |delivery: Delivery| {
             let log = log.clone();
@@ -103,11 +104,11 @@ macro_rules! keeps_the_turn {
         #[tokio::test(start_paused = true)]
         async fn $name() {
             let log = Log::default();
-            run($layer.layer(log.handler())).await;
+            run(Layer::layer(&$layer, log.handler())).await;
             log.check(1);
 
             let log = Log::default();
-            run($layer.layer(PartitionLayer::by_key(4).layer(log.handler()))).await;
+            run(Layer::layer(&$layer, PartitionLayer::by_key(4).layer(log.handler()))).await;
             log.check(4);
         }
     )* };
@@ -138,7 +139,9 @@ fn steered<S>(inner: S) -> impl Service<Delivery, Response = (), Error = BoxErro
 where
     S: Service<Delivery, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static,
 {
-    Steer::new(vec![inner.clone(), inner], |delivery: &Delivery, _: &[S]| usize::from(delivery.message().payload()[0] % 2))
+    Steer::new(vec![inner.clone(), inner], |delivery: &Delivery, _: &[S]| {
+        usize::from(delivery.message().payload()[0] % 2)
+    })
 }
 
 keeps_the_turn! {
