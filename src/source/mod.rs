@@ -7,6 +7,8 @@ mod error;
 mod from_stream;
 pub(crate) mod ledger;
 pub mod memory;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 mod reconnect;
 
 use std::{

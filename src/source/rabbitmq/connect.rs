@@ -1,0 +1,222 @@
+//! One way to a connection, for sources and publishers.
+
+use std::{fmt, time::Duration};
+
+use lapin::{
+    Channel, Connection, ConnectionProperties, Consumer,
+    options::{BasicConsumeOptions, BasicQosOptions},
+    types::{FieldTable, ShortString},
+    uri::{AMQPScheme, AMQPUri},
+};
+use tokio::time::timeout;
+
+use super::error::{Stage, refusal};
+use crate::source::{SourceError, SourceErrorKind, reconnect::Refusal};
+
+/// How to log in, and how long anything may take.
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    pub(super) connection_name: Option<String>,
+    pub(super) heartbeat: Option<Duration>,
+    pub(super) connect_timeout: Duration,
+}
+
+impl Login {
+    pub(super) const fn new() -> Self {
+        Self { connection_name: None, heartbeat: None, connect_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// A broker, and what is wanted there. It never shows the password.
+pub(super) struct Broker {
+    uri: AMQPUri,
+    name: String,
+    connection_name: String,
+    connect_timeout: Duration,
+}
+
+impl Broker {
+    /// Reads the URL. `what` is wanted there: "queue `orders`".
+    pub(super) fn new(url: &str, what: &str, login: &Login) -> Result<Self, SourceError> {
+        let wrong = |what: String| SourceError::new(SourceErrorKind::Configuration, what);
+        let mut uri: AMQPUri = url.parse().map_err(|reason: String| {
+            // The parser may quote what it could not read, with the password in it.
+            let reason = if reason.contains(url) {
+                "it is not of the form amqp://user:password@host"
+            } else {
+                &reason
+            };
+            wrong(format!("the broker's URL for {what} cannot be read: {reason}"))
+        })?;
+        if let Some(host) = bracketed(url) {
+            // The parser takes an IPv6 address for an absent host.
+            host.clone_into(&mut uri.authority.host);
+        }
+        if let Some(heartbeat) = login.heartbeat {
+            let seconds = u16::try_from(heartbeat.as_secs()).ok().filter(|seconds| *seconds > 0);
+            let seconds = seconds.ok_or_else(|| {
+                wrong(format!(
+                    "heartbeat {heartbeat:?} for {what}: the broker counts it in whole seconds, 1 to 65535"
+                ))
+            })?;
+            uri.query.heartbeat = Some(seconds);
+        } else {
+            uri.query.heartbeat.get_or_insert(10);
+        }
+        let (host, port, vhost) = (&uri.authority.host, uri.authority.port, &uri.vhost);
+        let name = format!("{what} on RabbitMQ at {host}:{port}, virtual host `{vhost}`");
+        let connection_name = login.connection_name.clone().unwrap_or_else(|| format!("tower-mq: {what}"));
+        Ok(Self { uri, name, connection_name, connect_timeout: login.connect_timeout })
+    }
+
+    /// What is wanted, and where, for errors.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
+
+    async fn open(&self) -> Result<(Connection, Channel), Refusal> {
+        // The client's own recovery stays off: it is silent, and counts delivery tags anew.
+        let properties =
+            ConnectionProperties::default().with_connection_name(self.connection_name.as_str().into());
+        let refused = |stage| {
+            move |error| {
+                refusal(&self.name, &self.uri.authority.userinfo.username, self.is_encrypted(), stage, error)
+            }
+        };
+        let connection =
+            Connection::connect_uri(self.uri.clone(), properties).await.map_err(refused(Stage::Login))?;
+        let channel = connection.create_channel().await.map_err(refused(Stage::Channel))?;
+        Ok((connection, channel))
+    }
+
+    async fn in_time<T>(&self, attempt: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        timeout(self.connect_timeout, attempt).await.unwrap_or_else(|_| {
+            Err(Refusal::Transient(format!("no answer within {:?}", self.connect_timeout).into()))
+        })
+    }
+
+    /// Connects and consumes.
+    pub(super) async fn consume(
+        &self,
+        queue: &ShortString,
+        tag: &ShortString,
+        prefetch: u16,
+    ) -> Result<Link, Refusal> {
+        self.in_time(async {
+            let (connection, channel) = self.open().await?;
+            let consumed = async {
+                channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+                let options = BasicConsumeOptions::default();
+                channel.basic_consume(queue.clone(), tag.clone(), options, FieldTable::default()).await
+            };
+            match consumed.await {
+                Ok(consumer) => Ok(Link { consumer, channel, connection }),
+                Err(error) => {
+                    let user = &self.uri.authority.userinfo.username;
+                    let refusal = refusal(&self.name, user, self.is_encrypted(), Stage::Channel, error);
+                    close(&connection).await;
+                    Err(refusal)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Connects and asks for confirmations.
+    pub(super) async fn publish(&self) -> Result<(Connection, Channel), Refusal> {
+        self.in_time(async {
+            let (connection, channel) = self.open().await?;
+            let confirming = channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await;
+            confirming.map_err(|error| {
+                refusal(
+                    &self.name,
+                    &self.uri.authority.userinfo.username,
+                    self.is_encrypted(),
+                    Stage::Channel,
+                    error,
+                )
+            })?;
+            Ok((connection, channel))
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Broker").field(&self.name).finish()
+    }
+}
+
+/// A consumer and what it lives on.
+///
+/// The consumer must not be dropped while the connection lives: the client would cancel it, and a queue with a single
+/// active consumer would hand over too early.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) consumer: Consumer,
+    pub(super) channel: Channel,
+    pub(super) connection: Connection,
+}
+
+/// Ends a connection; what goes wrong then does not matter.
+pub(super) async fn close(connection: &Connection) {
+    if let Err(error) = connection.close(200, ShortString::default()).await {
+        tracing::debug!(%error, "the connection was not closed in good order");
+    }
+}
+
+/// The host of a URL whose host is an IPv6 address.
+fn bracketed(url: &str) -> Option<&str> {
+    let authority = url.split_once("://")?.1.split(['/', '?']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    Some(host.strip_prefix('[')?.split_once(']')?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(url: &str) -> Result<Broker, SourceError> {
+        Broker::new(url, "queue `orders`", &Login::new())
+    }
+
+    #[test]
+    fn a_broker_is_named_without_its_password() {
+        let broker = broker("amqp://user:s3cret@mq.example:1234/%2f").expect("it is well formed");
+        assert_eq!(broker.name(), "queue `orders` on RabbitMQ at mq.example:1234, virtual host `/`");
+        assert!(!format!("{broker:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_wrong_url_is_refused_without_its_password() {
+        for url in [
+            "amqp:user:s3cret",
+            "http://user:s3cret@host",
+            "//user:s3cret@host",
+            "amqp://u:s3cret@host?heartbeat=x",
+        ] {
+            let error = broker(url).expect_err(url);
+            assert_eq!(error.kind(), SourceErrorKind::Configuration);
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("orders") && !text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_is_a_host() {
+        let broker = broker("amqp://user:pass@[::1]:5673/shop").expect("it is well formed");
+        assert!(broker.name().contains("at ::1:5673, virtual host `shop`"), "{}", broker.name());
+    }
+
+    #[test]
+    fn a_heartbeat_below_one_second_is_refused() {
+        let login = Login { heartbeat: Some(Duration::from_millis(10)), ..Login::new() };
+        let error = Broker::new("amqp://host", "queue `orders`", &login).expect_err("it is too short");
+        assert_eq!(error.kind(), SourceErrorKind::Configuration);
+    }
+}
