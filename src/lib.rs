@@ -1,15 +1,104 @@
-//! What tower-http is for HTTP, tower-mq is for message queues.
+//! What [tower-http](https://docs.rs/tower-http) is for HTTP, `tower-mq` is for message queues.
+//!
+//! Broker sources are plain `Stream<Item = Delivery>`. What happens to a delivery on its way to your handler is a stack
+//! of Tower [`Layer`](https://docs.rs/tower-layer)s: ordered lanes by key, settlement, and the middleware of `tower`
+//! that you use already. You write one async function, stack the layers in a `ServiceBuilder`, and hand both to
+//! [`serve`]:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tower::{BoxError, ServiceBuilder, limit::ConcurrencyLimitLayer, timeout::TimeoutLayer};
+//! use tower_mq::{
+//!     Key, Message, PartitionLayer, SettleLayer, handler, serve,
+//!     source::{Source, memory},
+//! };
+//!
+//! async fn handle_order(key: Key, order: bytes::Bytes) -> Result<(), BoxError> {
+//!     println!("{key:?} orders {order:?}");
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! let stack = ServiceBuilder::new()
+//!     .layer(PartitionLayer::by_key(8)) // 8 lanes, each in order
+//!     .layer(SettleLayer::new()) // result -> ack, retry, reject: exactly once
+//!     .layer(ConcurrencyLimitLayer::new(4)) // tower's own, unchanged
+//!     .layer(TimeoutLayer::new(Duration::from_secs(5)))
+//!     .service(handler(handle_order));
+//!
+//! let broker = memory::Broker::new();
+//! broker.publish("orders", Message::builder("three apples").key("alice").build())?;
+//! let orders = broker.queue("orders").window(256).consume();
+//!
+//! # let handle = orders.handle();
+//! # let ctrl_c = || async move { while broker.len("orders") > 0 { tokio::task::yield_now().await } };
+//! let report = serve(orders, stack).with_graceful_shutdown(ctrl_c()).await?;
+//! assert_eq!(report.counts.acked, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Order
+//!
+//! A stack runs one delivery at a time, in the queue's order, whatever is in it. [`PartitionLayer`] is what makes it
+//! run several at once: deliveries of one lane one after the other, lanes beside each other. A retry
+//! through the broker ([`Outcome::Retry`]), a release and a lost connection give the order of a key up.
+//!
+//! # The order of the layers
+//!
+//! Outermost first. What stands elsewhere works, but means something else.
+//!
+//! | layer | why here | elsewhere |
+//! |---|---|---|
+//! | tower's rate limit, buffer | not `Clone`, or made for one queue | a rate limit cannot stand inside Partition |
+//! | [`PartitionLayer`] | takes over the order | |
+//! | [`SettleLayer`] | turns results into outcomes | outside Partition a time-out would settle what still runs |
+//! | tower's retry, filters, concurrency limit | see a `Message`, which is `Clone` | a retry outside of Partition goes to the end of its lane |
+//! | tower's time-out | times the handler | outside of Partition it times the queue, too |
+//! | [`handler`] | takes its arguments out of the message | |
+//!
+//! Load shedding is not for queues: what is shed comes back at once.
+//!
+//! # Promises
+//!
+//! 1. **Order**, as above.
+//! 2. **Settled exactly once.** Return, error, panic, time-out, cancel, drop, drain: each delivery reaches its source
+//!    once. One that is dropped is released, and counted. One whose connection has ended is not handled at all: it will
+//!    come again.
+//! 3. **Nothing lost.** A delivery leaves the broker after success, or because you chose to discard it.
+//! 4. **Nothing silent.** A source that ends without being asked to is an error of [`serve`]. Reconnecting is the
+//!    default and shows in [`Health`](source::Health).
+//! 5. **Bounded.** What is taken and not settled never exceeds the window. One stuck handler costs one place of it.
+//! 6. **Duplicates are explained.** After a fault only those come again whose settlement the broker has not provably
+//!    stored.
+//! 7. **Shutdown.** Stop taking, finish or release, settle, flush, close, within a deadline; the [`Report`] counts.
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `partition`, `settle`, `handler` | yes | the layers of that name |
+//! | `json` | | `Json<T>` as a handler's argument |
+//! | `testing` | | scripted sources, probes, and the contract check for layers |
+//! | `rabbitmq` | | [`source::rabbitmq`](source): AMQP 0.9.1 |
+//! | `full` | | all of these |
 
-pub mod source;
 mod serve;
+pub mod source;
 
 pub use serve::{Ended, Report, Serve, ServeError, serve};
 pub use tower_mq_delivery::*;
-#[cfg(feature = "partition")]
-pub use tower_mq_partition::*;
-#[cfg(feature = "settle")]
-pub use tower_mq_settle::{self as settle, SettleLayer, Settler, Unsettled};
-#[cfg(feature = "handler")]
-pub use tower_mq_handler::{self as handler, Attempt, Destination, FromMessage, Handler, Key, Rejection, handler};
 #[cfg(feature = "json")]
 pub use tower_mq_handler::Json;
+#[cfg(feature = "handler")]
+pub use tower_mq_handler::{
+    Arguments, Attempt, Destination, Extracted, FromMessage, Handler, HandlerFn, Key, Rejection, handler,
+};
+#[cfg(feature = "partition")]
+pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
+#[cfg(feature = "settle")]
+pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
+#[cfg(feature = "testing")]
+pub use tower_mq_testing as testing;
