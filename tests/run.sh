@@ -57,7 +57,7 @@ stop_all() {
   trap '' INT TERM
   if [ -n "$running" ]; then
     kill -TERM -- "-$running" 2>/dev/null || true
-    wait "$running" || true
+    wait "$running" 2>/dev/null || true
   fi
   "$rabbitmq_script" stop
   rm -rf "$scratch"

@@ -124,7 +124,9 @@ start() {
 }
 
 end_processes() { # with signal $1, with SIGKILL when that takes more than 15 s
-  local name pid
+  local name pid port
+  [ -s "$dir/ports" ] || return 0
+  ports
   for name in beam epmd; do
     pid=$(alive $name) || continue
     kill "-$1" "$pid" 2>/dev/null || true
@@ -133,6 +135,13 @@ end_processes() { # with signal $1, with SIGKILL when that takes more than 15 s
       sleep 0.1
     done
     kill -KILL "$pid" 2>/dev/null || true
+  done
+  # A process that dies gives its sockets back a moment after its memory.
+  for _ in {1..50}; do
+    for port in "$amqp" "$http" "$dist" "$epmd"; do
+      answers "$port" && sleep 0.1 && continue 2
+    done
+    break
   done
 }
 
