@@ -55,6 +55,7 @@ impl<St: Stream<Item = Delivery>> Stream for FromStream<St> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<St: Stream<Item = Delivery>> Source for FromStream<St> {
     fn handle(&self) -> Handle {
         self.control.handle()

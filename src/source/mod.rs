@@ -35,6 +35,7 @@ pub use reconnect::Reconnect;
 ///
 /// # Order
 /// Deliveries come in the order of the broker's queue.
+// Implementations are marked `do_not_recommend`: who tries to serve a plain stream need not read a list of brokers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a source of deliveries",
     label = "not a `Source`",
@@ -52,6 +53,7 @@ pub trait Source: Stream<Item = Delivery> {
     fn poll_closed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SourceError>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: Source + Unpin + ?Sized> Source for Box<S> {
     fn handle(&self) -> Handle {
         (**self).handle()
@@ -62,6 +64,7 @@ impl<S: Source + Unpin + ?Sized> Source for Box<S> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<P> Source for Pin<P>
 where
     P: DerefMut + Unpin,

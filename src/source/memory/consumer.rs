@@ -206,6 +206,7 @@ impl Stream for Consumer {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Source for Consumer {
     fn handle(&self) -> Handle {
         self.control.handle()

@@ -1,0 +1,27 @@
+//! A batch layer, and a handler of single messages.
+
+#[path = "../support/stand_in/mod.rs"]
+mod stand_in;
+
+use std::time::Duration;
+
+use tower::ServiceBuilder;
+use tower_mq::{PartitionLayer, SettleLayer, handler, serve, source::Source};
+
+use stand_in::{Backoff, BatchLayer, RetryLayer};
+
+const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
+
+async fn handle(_: String) {}
+
+async fn run(orders: impl Source + Send) {
+    let stack = ServiceBuilder::new()
+        .layer(PartitionLayer::by_key(8))
+        .layer(SettleLayer::new())
+        .layer(BatchLayer::new(100))
+        .layer(RetryLayer::in_place(BACKOFF))
+        .service(handler(handle));
+    let _ = serve(orders, stack).await;
+}
+
+fn main() {}

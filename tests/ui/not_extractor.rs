@@ -1,0 +1,13 @@
+//! An argument that is not part of a message.
+
+use tower::ServiceBuilder;
+use tower_mq::{Key, SettleLayer, handler, serve, source::Source};
+
+async fn handle(_: Key, _: u32) {}
+
+async fn run(orders: impl Source + Send) {
+    let stack = ServiceBuilder::new().layer(SettleLayer::new()).service(handler(handle));
+    let _ = serve(orders, stack).await;
+}
+
+fn main() {}

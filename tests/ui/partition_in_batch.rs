@@ -1,0 +1,22 @@
+//! Partition inside Batch: a batch has no key.
+
+#[path = "../support/stand_in/mod.rs"]
+mod stand_in;
+
+use tower::ServiceBuilder;
+use tower_mq::{Batch, PartitionLayer, SettleLayer, handler, serve, source::Source};
+
+use stand_in::BatchLayer;
+
+async fn handle_all(_: Batch<String>) {}
+
+async fn run(orders: impl Source + Send) {
+    let stack = ServiceBuilder::new()
+        .layer(SettleLayer::new())
+        .layer(BatchLayer::new(100))
+        .layer(PartitionLayer::by_key(8))
+        .service(handler(handle_all));
+    let _ = serve(orders, stack).await;
+}
+
+fn main() {}
