@@ -46,6 +46,7 @@ impl Stream for Deliveries {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Source for Deliveries {
     fn handle(&self) -> Handle {
         self.control.handle()
