@@ -48,6 +48,10 @@ impl Broker {
             };
             wrong(format!("the broker's URL for {what} cannot be read: {reason}"))
         })?;
+        if uri.scheme == AMQPScheme::AMQPS {
+            // The client would go on in plain text, password first, and say nothing.
+            return Err(wrong(format!("{what}: `amqps` is asked for, and this build has no TLS")));
+        }
         if let Some(host) = bracketed(url) {
             // The parser takes an IPv6 address for an absent host.
             host.clone_into(&mut uri.authority.host);
@@ -74,19 +78,12 @@ impl Broker {
         &self.name
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.uri.scheme == AMQPScheme::AMQPS
-    }
-
     async fn open(&self) -> Result<(Connection, Channel), Refusal> {
         // The client's own recovery stays off: it is silent, and counts delivery tags anew.
         let properties =
             ConnectionProperties::default().with_connection_name(self.connection_name.as_str().into());
-        let refused = |stage| {
-            move |error| {
-                refusal(&self.name, &self.uri.authority.userinfo.username, self.is_encrypted(), stage, error)
-            }
-        };
+        let refused =
+            |stage| move |error| refusal(&self.name, &self.uri.authority.userinfo.username, stage, error);
         let connection =
             Connection::connect_uri(self.uri.clone(), properties).await.map_err(refused(Stage::Login))?;
         let channel = connection.create_channel().await.map_err(refused(Stage::Channel))?;
@@ -117,7 +114,7 @@ impl Broker {
                 Ok(consumer) => Ok(Link { consumer, channel, connection }),
                 Err(error) => {
                     let user = &self.uri.authority.userinfo.username;
-                    let refusal = refusal(&self.name, user, self.is_encrypted(), Stage::Channel, error);
+                    let refusal = refusal(&self.name, user, Stage::Channel, error);
                     close(&connection).await;
                     Err(refusal)
                 }
@@ -132,13 +129,7 @@ impl Broker {
             let (connection, channel) = self.open().await?;
             let confirming = channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await;
             confirming.map_err(|error| {
-                refusal(
-                    &self.name,
-                    &self.uri.authority.userinfo.username,
-                    self.is_encrypted(),
-                    Stage::Channel,
-                    error,
-                )
+                refusal(&self.name, &self.uri.authority.userinfo.username, Stage::Channel, error)
             })?;
             Ok((connection, channel))
         })

@@ -1,6 +1,6 @@
 //! What a refusal of the broker means: whether another attempt can help, and what to tell the user.
 
-use std::{borrow::Cow, io};
+use std::borrow::Cow;
 
 use lapin::{
     ErrorKind,
@@ -25,13 +25,7 @@ pub(super) enum Stage {
 }
 
 /// Judges the error that ended an attempt to connect.
-pub(super) fn refusal(
-    broker: &str,
-    user: &str,
-    encrypted: bool,
-    stage: Stage,
-    error: lapin::Error,
-) -> Refusal {
+pub(super) fn refusal(broker: &str, user: &str, stage: Stage, error: lapin::Error) -> Refusal {
     let permanent = |kind: SourceErrorKind, what: String, error| {
         Refusal::Permanent(SourceError::new(kind, format!("{broker}: {what}")).with_source(error))
     };
@@ -39,10 +33,6 @@ pub(super) fn refusal(
         Some(Authentication) => permanent(Authentication, format!("user `{user}` was not let in"), error),
         Some(NotFound) => permanent(NotFound, "it is not there".to_owned(), error),
         Some(kind) => permanent(kind, "the broker refused".to_owned(), error),
-        None if encrypted && is_no_tls(&error) => {
-            let what = "`amqps` needs one of the TLS features of the `lapin` crate".to_owned();
-            permanent(Configuration, what, error)
-        }
         None => Refusal::Transient(error.into()),
     }
 }
@@ -75,10 +65,6 @@ fn kind(error: &lapin::Error, stage: Stage) -> Option<SourceErrorKind> {
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED | AMQPHardError::NOTIMPLEMENTED) => Some(Refused),
         _ => None,
     }
-}
-
-fn is_no_tls(error: &lapin::Error) -> bool {
-    matches!(error.kind(), ErrorKind::IOError(error) if error.kind() == io::ErrorKind::Unsupported)
 }
 
 /// Why a message was not published, or may not have been.
@@ -123,7 +109,7 @@ mod tests {
 
     fn judged(kind: impl Into<AMQPErrorKind>, text: &str, stage: Stage) -> Option<SourceErrorKind> {
         let error = lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(kind.into(), text.into())));
-        match refusal("queue `orders` at host:1", "guest", false, stage, error) {
+        match refusal("queue `orders` at host:1", "guest", stage, error) {
             Refusal::Permanent(error) => {
                 assert!(error.to_string().contains("queue `orders` at host:1"));
                 Some(error.kind())

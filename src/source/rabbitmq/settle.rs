@@ -192,7 +192,8 @@ impl Settler {
                 state.ledger.decide(token, outcome.clone());
                 state.decided(Instant::now());
             }
-            Some(_) if state.closing => state.left += 1,
+            // Asked for is enough: the task that closes may not have heard of it yet.
+            Some(_) if state.closing || self.control.demand().is_close() => state.left += 1,
             Some(Duration::ZERO) => {
                 state.ledger.decide(token, Outcome::Release);
                 state.decided(Instant::now());
