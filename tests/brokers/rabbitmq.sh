@@ -25,7 +25,7 @@ answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 alive() {
   local pid
   pid=$(cat "$dir/$1.pid" 2>/dev/null) || return 1
-  { tr '\0' '\n' <"/proc/$pid/environ" | grep -Fqx "RABBITMQ_PID_FILE=$dir/node.pid"; } 2>/dev/null && echo "$pid"
+  grep -Fqxz "RABBITMQ_PID_FILE=$dir/node.pid" "/proc/$pid/environ" 2>/dev/null && echo "$pid"
 }
 
 # Below 32768: the kernel gives the ports above it to outgoing connections, also while the node is down.
