@@ -112,3 +112,167 @@ impl State {
         }
     }
 }
+
+#[cfg(all(test, not(tower_mq_loom)))]
+mod tests {
+    use tokio_test::{
+        assert_pending, assert_ready,
+        task::{Spawn, spawn},
+    };
+
+    use super::*;
+
+    struct Handle<'a>(&'a Capacity, Waiter, Spawn<()>);
+
+    impl<'a> Handle<'a> {
+        fn of(capacity: &'a Capacity) -> Self {
+            Self(capacity, Waiter::default(), spawn(()))
+        }
+
+        fn poll(&mut self) -> Poll<Result<u32, SharedError>> {
+            let Self(capacity, waiter, task) = self;
+            task.enter(|cx, _| capacity.poll_take(waiter, cx))
+        }
+
+        fn is_woken(&self) -> bool {
+            self.2.is_woken()
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_places_as_were_asked_for() {
+        let capacity = Capacity::new(2);
+        let mut handle = Handle::of(&capacity);
+        let first = assert_ready!(handle.poll()).expect("a place");
+        let second = assert_ready!(handle.poll()).expect("a place");
+        assert_ne!(first, second);
+        assert_pending!(handle.poll());
+        capacity.give_back(first);
+        assert!(handle.is_woken());
+        assert_eq!(assert_ready!(handle.poll()).expect("a place"), first);
+    }
+
+    #[test]
+    fn those_who_wait_are_woken_in_their_order_one_for_each_place() {
+        let capacity = Capacity::new(1);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Handle::of(&capacity));
+        assert_ready!(a.poll()).expect("a place");
+        assert_pending!(b.poll());
+        assert_pending!(c.poll());
+        assert_pending!(b.poll());
+        capacity.give_back(0);
+        assert!(b.is_woken() && !c.is_woken());
+    }
+
+    #[test]
+    fn one_who_was_not_woken_and_gets_a_place_eats_no_wake_up() {
+        let capacity = Capacity::new(1);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Handle::of(&capacity));
+        assert_ready!(a.poll()).expect("a place");
+        assert_pending!(b.poll());
+        assert_pending!(c.poll());
+        capacity.give_back(0);
+        assert!(b.is_woken() && !c.is_woken());
+        // `c` looks for another reason, and is faster.
+        assert_ready!(c.poll()).expect("a place");
+        assert_pending!(b.poll());
+        capacity.give_back(0);
+        assert!(b.is_woken(), "`c` waits no more, so `b` is woken");
+        assert!(!c.is_woken());
+    }
+
+    #[test]
+    fn one_who_was_woken_and_goes_away_passes_it_on() {
+        let capacity = Capacity::new(1);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Handle::of(&capacity));
+        assert_ready!(a.poll()).expect("a place");
+        assert_pending!(b.poll());
+        assert_pending!(c.poll());
+        capacity.give_back(0);
+        assert!(b.is_woken() && !c.is_woken());
+        capacity.leave(&mut b.1);
+        assert!(c.is_woken());
+        assert_ready!(c.poll()).expect("a place");
+    }
+
+    #[test]
+    fn one_who_goes_away_unwoken_is_forgotten() {
+        let capacity = Capacity::new(1);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Handle::of(&capacity));
+        assert_ready!(a.poll()).expect("a place");
+        assert_pending!(b.poll());
+        assert_pending!(c.poll());
+        capacity.leave(&mut b.1);
+        capacity.give_back(0);
+        assert!(c.is_woken());
+    }
+
+    #[test]
+    fn a_failure_reaches_those_who_wait_and_those_who_come() {
+        let capacity = Capacity::new(1);
+        let [mut a, mut b] = [(); 2].map(|()| Handle::of(&capacity));
+        assert_ready!(a.poll()).expect("a place");
+        assert_pending!(b.poll());
+        capacity.fail(&SharedError::from(tower_mq_delivery::BoxError::from("worn out")));
+        assert!(b.is_woken());
+        assert_eq!(assert_ready!(b.poll()).expect_err("no place").to_string(), "worn out");
+        capacity.give_back(0);
+        assert!(assert_ready!(a.poll()).is_err());
+    }
+}
+
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use std::{future::poll_fn, sync::Arc};
+
+    use loom::{future::block_on, thread};
+
+    use super::*;
+
+    /// `block_on` hangs, and loom says so, if a wake-up is lost.
+    #[test]
+    fn nobody_waits_for_a_place_that_is_free() {
+        loom::model(|| {
+            let capacity = Arc::new(Capacity::new(1));
+            let takes = |capacity: Arc<Capacity>| {
+                move || {
+                    let mut waiter = Waiter::default();
+                    let place = block_on(poll_fn(|cx| capacity.poll_take(&mut waiter, cx)));
+                    capacity.give_back(place.expect("a place"));
+                }
+            };
+            let threads = [(); 2].map(|()| thread::spawn(takes(capacity.clone())));
+            takes(capacity)();
+            threads.map(|thread| thread.join().expect("a place was found"));
+        });
+    }
+
+    #[test]
+    fn one_who_goes_away_leaves_his_wake_up_to_the_next() {
+        loom::model(|| {
+            let capacity = Arc::new(Capacity::new(1));
+            let place =
+                block_on(poll_fn(|cx| capacity.poll_take(&mut Waiter::default(), cx))).expect("a place");
+            let leaves = {
+                let capacity = capacity.clone();
+                thread::spawn(move || {
+                    let mut waiter = Waiter::default();
+                    let mut cx = Context::from_waker(Waker::noop());
+                    let polled = capacity.poll_take(&mut waiter, &mut cx);
+                    capacity.leave(&mut waiter);
+                    if let Poll::Ready(Ok(place)) = polled {
+                        capacity.give_back(place);
+                    }
+                })
+            };
+            let gives = {
+                let capacity = capacity.clone();
+                thread::spawn(move || capacity.give_back(place))
+            };
+            let mut waiter = Waiter::default();
+            block_on(poll_fn(|cx| capacity.poll_take(&mut waiter, cx))).expect("a place");
+            leaves.join().expect("leaves");
+            gives.join().expect("gives");
+        });
+    }
+}

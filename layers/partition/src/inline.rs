@@ -126,7 +126,14 @@ where
 {
     pub(crate) fn new(template: Template<S>, n: usize, places: u32, by_lane: bool) -> Self {
         let worker = |lane| {
-            Box::new(Worker { service: None, broken: false, failed: None, turns: Turns::new(), sequence: 0, lane })
+            Box::new(Worker {
+                service: None,
+                broken: false,
+                failed: None,
+                turns: Turns::new(),
+                sequence: 0,
+                lane,
+            })
         };
         let state = State {
             queues: if by_lane { Queues::of_lanes(n, places) } else { Queues::of_keys(places) },
@@ -160,7 +167,16 @@ where
         }
         drop(state);
         self.tell(gone, waker);
-        Ticket { inline: self.clone(), place, key, request: Some(request), worker, slot, holds: true, done: false }
+        Ticket {
+            inline: self.clone(),
+            place,
+            key,
+            request: Some(request),
+            worker,
+            slot,
+            holds: true,
+            done: false,
+        }
     }
 
     /// Changes the state, grants, and then tells whom it concerns, without the lock.

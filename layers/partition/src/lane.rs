@@ -199,3 +199,63 @@ where
         }
     }
 }
+
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use loom::{future::block_on, thread};
+
+    use super::*;
+
+    fn runner(slots: &Arc<Slots<u8>>, place: u32) -> Runner<u8> {
+        slots.split(place).1
+    }
+
+    fn enter(lane: &Lane<u8, u8>, request: u8, runner: Runner<u8>) {
+        match lane.enter(request, runner, || Ok(())) {
+            Entered::Queued | Entered::Start(()) => {}
+            Entered::Refused => panic!("refused"),
+        }
+    }
+
+    #[test]
+    fn a_lane_that_waits_is_woken_by_what_enters_and_by_the_end() {
+        loom::model(|| {
+            let (lane, slots) = (Arc::new(Lane::new(8)), Arc::new(Slots::new(3)));
+            enter(&lane, 1, runner(&slots, 0));
+            let mut intake = LaneIntake::new(lane.clone());
+            let enters = thread::spawn({
+                let (lane, slots) = (lane.clone(), slots.clone());
+                move || {
+                    enter(&lane, 2, runner(&slots, 1));
+                    enter(&lane, 3, runner(&slots, 2));
+                    lane.close();
+                }
+            });
+            let mut seen = Vec::new();
+            while let Some((request, runner)) = block_on(poll_fn(|cx| intake.poll_take(cx))) {
+                drop(runner);
+                seen.push(request);
+            }
+            assert_eq!(seen, [1, 2, 3]);
+            enters.join().expect("enters");
+        });
+    }
+
+    #[test]
+    fn what_enters_while_the_lane_dies_is_answered_or_starts_it_anew() {
+        loom::model(|| {
+            let (lane, slots) = (Arc::new(Lane::new(8)), Arc::new(Slots::<u8>::new(2)));
+            enter(&lane, 1, runner(&slots, 0));
+            let intake = LaneIntake::new(lane.clone());
+            let (mut caller, runner) = slots.split(1);
+            let dies = thread::spawn(move || drop(intake));
+            let entered = lane.enter(2, runner, || Ok(()));
+            dies.join().expect("dies");
+            if let Entered::Start(()) = entered {
+                drop(LaneIntake::new(lane.clone()));
+            }
+            let answer = block_on(poll_fn(|cx| caller.poll(cx)));
+            assert!(matches!(answer, Ok(Err(_))));
+        });
+    }
+}

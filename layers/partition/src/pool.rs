@@ -322,3 +322,75 @@ impl<R, A> Drop for Worker<R, A> {
         }
     }
 }
+
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use std::future::poll_fn;
+
+    use loom::{future::block_on, thread, thread::JoinHandle};
+
+    use super::*;
+    use crate::slots::Slots;
+
+    /// Takes all it can, and starts who is to be started.
+    fn work(mut worker: Worker<u8, u8>, seen: Arc<Mutex<Vec<u8>>>) {
+        let mut others = Vec::new();
+        while let Some(taken) = block_on(poll_fn(|cx| {
+            let polled = worker.poll_take(cx);
+            worker.rest();
+            polled
+        })) {
+            if let Some(another) = taken.another {
+                others.push(spawned(another, &seen));
+            }
+            seen.lock().push(taken.request);
+            drop(taken.tag.runner);
+            worker.finish(taken.tag.key);
+        }
+        drop(worker);
+        others.into_iter().for_each(|other| other.join().expect("works"));
+    }
+
+    fn spawned(worker: Worker<u8, u8>, seen: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+        let seen = seen.clone();
+        thread::spawn(move || work(worker, seen))
+    }
+
+    /// Enters deliveries of these keys while the workers work; everything ends, and all of it was taken.
+    fn model(workers: usize, keys: &'static [u64]) {
+        let mut bounded = loom::model::Builder::new();
+        bounded.preemption_bound = Some(2);
+        bounded.check(move || {
+            let pool = Arc::new(Pool::new(workers, 4));
+            let slots = Arc::new(Slots::new(4));
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let mut threads = Vec::new();
+            for (key, place) in keys.iter().zip(0..) {
+                let runner = slots.split(place).1;
+                if let Entered::Start(((), worker)) = pool.enter(*key, place as u8, runner, || Ok(())) {
+                    threads.push(spawned(worker, &seen));
+                }
+            }
+            pool.close();
+            threads.into_iter().for_each(|thread| thread.join().expect("works"));
+            let mut seen = seen.lock();
+            seen.sort_unstable();
+            assert_eq!(*seen, (0..keys.len() as u8).collect::<Vec<_>>());
+        });
+    }
+
+    #[test]
+    fn nothing_waits_while_a_worker_is_idle() {
+        model(2, &[1, 2]);
+    }
+
+    #[test]
+    fn what_waits_behind_its_own_key_is_taken_in_the_end() {
+        model(2, &[1, 1, 2]);
+    }
+
+    #[test]
+    fn one_worker_alone_takes_everything() {
+        model(1, &[1, 2, 1]);
+    }
+}

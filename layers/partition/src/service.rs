@@ -64,7 +64,11 @@ where
     S: Service<R>,
 {
     /// A task for each lane.
-    Lanes { lanes: Box<[Arc<Lane<R, S::Response>>]>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
+    Lanes {
+        lanes: Box<[Arc<Lane<R, S::Response>>]>,
+        slots: Arc<Slots<S::Response>>,
+        template: Arc<Template<S>>,
+    },
     /// A task for each worker.
     Pool { pool: Arc<Pool<R, S::Response>>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
     /// No tasks.

@@ -203,3 +203,150 @@ impl<A> Tag for Runner<A> {
         wanted
     }
 }
+
+#[cfg(all(test, not(tower_mq_loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio_test::{assert_pending, assert_ready, task::spawn};
+
+    use super::*;
+    use crate::capacity::Waiter;
+
+    fn free(slots: &Slots<u8>) -> usize {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waiter = Waiter::default();
+        let mut places = Vec::new();
+        while let Poll::Ready(Ok(place)) = slots.capacity().poll_take(&mut waiter, &mut cx) {
+            places.push(place);
+        }
+        slots.capacity().leave(&mut waiter);
+        let free = places.len();
+        places.into_iter().for_each(|place| slots.capacity().give_back(place));
+        free
+    }
+
+    fn pair() -> (Arc<Slots<u8>>, Caller<u8>, Runner<u8>) {
+        let slots = Arc::new(Slots::new(1));
+        let mut cx = Context::from_waker(Waker::noop());
+        let place =
+            assert_ready!(slots.capacity().poll_take(&mut Waiter::default(), &mut cx)).expect("a place");
+        let (caller, runner) = slots.split(place);
+        (slots, caller, runner)
+    }
+
+    #[test]
+    fn the_place_is_taken_until_the_answer_is_handed_over() {
+        let (slots, mut caller, runner) = pair();
+        let mut task = spawn(());
+        assert_pending!(task.enter(|cx, _| caller.poll(cx)));
+        runner.complete(Ok(Ok(7)));
+        assert!(task.is_woken());
+        assert_eq!(free(&slots), 0);
+        let answer = assert_ready!(task.enter(|cx, _| caller.poll(cx)));
+        assert_eq!(answer.expect("no panic").expect("an answer"), 7);
+        assert_eq!(free(&slots), 1);
+    }
+
+    #[test]
+    fn a_runner_that_is_dropped_answers() {
+        let (slots, mut caller, runner) = pair();
+        drop(runner);
+        let answer = assert_ready!(spawn(()).enter(|cx, _| caller.poll(cx)));
+        assert!(answer.expect("no panic").expect_err("closed").is::<Closed>());
+        assert_eq!(free(&slots), 1);
+    }
+
+    #[test]
+    fn a_cancelled_place_is_taken_until_the_runner_is_done() {
+        let (slots, caller, runner) = pair();
+        let task = spawn(());
+        let mut task = task;
+        assert!(task.enter(|cx, _| runner.watch(cx.waker())));
+        assert!(!runner.is_cancelled());
+        drop(caller);
+        assert!(task.is_woken());
+        assert!(runner.is_cancelled());
+        assert!(!task.enter(|cx, _| runner.watch(cx.waker())));
+        assert_eq!(free(&slots), 0);
+        drop(runner);
+        assert_eq!(free(&slots), 1);
+        let (_caller, runner) = slots.split(0);
+        assert!(!runner.is_cancelled(), "the next one begins anew");
+    }
+
+    #[test]
+    fn an_answer_that_nobody_takes_frees_its_place() {
+        let (slots, caller, runner) = pair();
+        runner.complete(Ok(Ok(7)));
+        drop(caller);
+        assert_eq!(free(&slots), 1);
+    }
+}
+
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use std::{future::poll_fn, sync::Arc};
+
+    use loom::{future::block_on, thread};
+
+    use super::*;
+    use crate::capacity::Waiter;
+
+    async fn taken(slots: &Slots<u8>) -> u32 {
+        let mut waiter = Waiter::default();
+        poll_fn(|cx| slots.capacity().poll_take(&mut waiter, cx)).await.expect("a place")
+    }
+
+    #[test]
+    fn an_answer_is_never_missed() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(1));
+            let (mut caller, runner) = slots.split(block_on(taken(&slots)));
+            let answers = thread::spawn(move || runner.complete(Ok(Ok(7))));
+            let answer = block_on(poll_fn(|cx| caller.poll(cx)));
+            assert!(matches!(answer, Ok(Ok(7))));
+            block_on(taken(&slots));
+            answers.join().expect("answers");
+        });
+    }
+
+    /// Whoever comes last frees the place, and only he does.
+    #[test]
+    fn a_place_is_freed_once_whoever_comes_first() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(1));
+            let (mut caller, runner) = slots.split(block_on(taken(&slots)));
+            let cancels = thread::spawn(move || {
+                _ = caller.poll(&mut Context::from_waker(Waker::noop()));
+                drop(caller);
+            });
+            let answers = thread::spawn(move || match runner.watch(Waker::noop()) {
+                true => runner.complete(Ok(Ok(7))),
+                false => drop(runner),
+            });
+            block_on(taken(&slots));
+            let mut waiter = Waiter::default();
+            let another = slots.capacity().poll_take(&mut waiter, &mut Context::from_waker(Waker::noop()));
+            assert!(another.is_pending(), "freed twice");
+            cancels.join().expect("cancels");
+            answers.join().expect("answers");
+        });
+    }
+
+    #[test]
+    fn a_cancelled_runner_is_woken() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::<u8>::new(1));
+            let (caller, runner) = slots.split(block_on(taken(&slots)));
+            let cancels = thread::spawn(move || drop(caller));
+            block_on(poll_fn(|cx| match runner.watch(cx.waker()) {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            }));
+            drop(runner);
+            block_on(taken(&slots));
+            cancels.join().expect("cancels");
+        });
+    }
+}
