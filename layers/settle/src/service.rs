@@ -15,9 +15,10 @@ use crate::{SettleLayer, duty::Duty, future::ResponseFuture};
 /// message does not come again while somebody works on it.
 ///
 /// # Panics
-/// None: a panic of the inner service, in `call` or while it runs, is an error for the policy
+/// A panic of the inner service, in `call` or while it runs, is an error for the policy
 /// ([`Panicked`](tower_mq_delivery::Panicked)), is reported and logged. It goes past the layers between, which see no
 /// error: `handler(f)` catches its panics itself. The instance that panicked in `call` is called again.
+/// Only a panic of the policy goes on, and releases the delivery.
 ///
 /// # Cost
 /// No allocation. One more clone of the message, which a policy may have to judge.

@@ -215,3 +215,18 @@ async fn the_policy_travels_in_the_message() {
     let settled = service.oneshot(Source::new().deliver()).await.expect("settled");
     assert_eq!(settled.outcome, Outcome::reject("by the policy"));
 }
+
+#[test]
+fn a_policy_that_panics_releases_the_delivery_and_its_panic_goes_on() {
+    let source = Source::new();
+    let policy = ErrorPolicy::from_fn(|_, error| panic!("cannot judge {error}"));
+    let layer = SettleLayer::new().on_error(policy);
+    let mut service = layer.layer(service_fn(|_: Message| async { Err::<(), BoxError>("down".into()) }));
+    let mut future = task::spawn(service.call(source.deliver()));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.poll()))
+        .expect_err("the policy panicked");
+    source.dropped_once();
+    assert_pending!(future.poll(), "it is over");
+    drop(future);
+    source.dropped_once();
+}
