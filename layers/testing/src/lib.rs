@@ -10,6 +10,7 @@
 //! | when a handler ends, and in which order | [`gate()`] |
 //! | how many run at a time, per key and in all | [`Recorder`] |
 //! | that a layer passes the turn | [`turn()`] |
+//! | that a layer keeps Tower's contract and ours | [`contract::check`] |
 //!
 //! # Time
 //! Everything goes by tokio's clock. Pause it (`#[tokio::test(start_paused = true)]`), and a script with delays takes no
@@ -29,6 +30,7 @@
 //! # }
 //! ```
 
+pub mod contract;
 mod gate;
 mod probe;
 mod recorder;
