@@ -1,3 +1,4 @@
+mod contract;
 mod endings;
 mod first;
 mod log;
