@@ -8,6 +8,7 @@ mod allocator;
 use std::{
     convert::Infallible,
     hint::black_box,
+    io::Write,
     pin::Pin,
     sync::{
         Arc,
@@ -16,10 +17,11 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures_util::stream;
 use pin_project::pin_project;
 use tokio::runtime::{Builder, Runtime};
-use tower::{ServiceBuilder, layer::layer_fn, service_fn};
+use tower::{ServiceBuilder, service_fn};
 use tower_mq::{
     Counts, Delivery, Drain, Message, PartitionLayer, SettleLayer, serve,
     source::{Source, from_stream, memory},
@@ -51,7 +53,13 @@ fn measured(runtime: &Runtime, served: Served) -> Counts {
 }
 
 fn messages(deliveries: usize, keys: usize) -> Vec<Message> {
-    let message = |i: usize| Message::builder(vec![7; 128]).key(format!("k{}", i % keys)).build();
+    // As brokers send them: payload and key are slices of one frame.
+    let message = |i: usize| {
+        let mut frame = vec![7; 128];
+        write!(frame, "k{}", i % keys).expect("memory takes it");
+        let frame = Bytes::from(frame);
+        Message::builder(frame.slice(..128)).key(frame.slice(128..)).build()
+    };
     (0..deliveries).map(message).collect()
 }
 
@@ -65,16 +73,15 @@ fn prepare(runtime: &Runtime, stack: &str, messages: Vec<Message>) -> Served {
         "source" => Box::pin(async move {
             let mut counts = Counts::default();
             for message in messages {
-                black_box(Delivery::detached(message));
+                drop(black_box(Delivery::detached(message)));
                 counts.taken += 1;
             }
             counts
         }),
         "sequential" => bare(messages, handler),
         "empty_layers_8" => {
-            let empty = layer_fn(Empty);
-            let four = ServiceBuilder::new().layer(empty).layer(empty).layer(empty).layer(empty);
-            bare(messages, four.clone().layer(four).service(handler))
+            let four = |inner| Empty(Empty(Empty(Empty(inner))));
+            bare(messages, four(Empty(Empty(Empty(Empty(handler))))))
         }
         "by_key" => bare(messages, ServiceBuilder::new().layer(PartitionLayer::by_key(8)).service(handler)),
         "by_key_inline" => {
@@ -107,7 +114,7 @@ fn settled(runtime: &Runtime, messages: Vec<Message>, keyed: bool) -> Served {
     let broker = memory::Broker::new();
     let left = Arc::new(AtomicUsize::new(messages.len()));
     for message in messages {
-        broker.publish("orders", message);
+        broker.publish("orders", message).expect("the broker is open");
     }
     let consumer = broker.queue("orders").window(256).consume();
     let handle = consumer.handle();
