@@ -87,6 +87,8 @@
 
 mod serve;
 pub mod source;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use serve::{Ended, Report, Serve, ServeError, serve};
 pub use tower_mq_delivery::*;
@@ -100,5 +102,3 @@ pub use tower_mq_handler::{
 pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
 #[cfg(feature = "settle")]
 pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
-#[cfg(feature = "testing")]
-pub use tower_mq_testing as testing;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tower_mq_delivery::{Generation, Outcome, Publication, Settlement, Token};
 
 use super::{
@@ -34,6 +34,8 @@ pub(super) struct Queue {
     pub(super) dead_letters: DeadLetters,
     pub(super) max_attempts: Option<u32>,
     pub(super) subscriptions: Slots<Subscription>,
+    /// For those who wait until it is empty, once there is one.
+    drained: Option<Arc<Notify>>,
     /// Those that wait for a message, the one that has waited longest first.
     waiting: VecDeque<usize>,
     pub(super) dead_lettered: u64,
@@ -127,6 +129,7 @@ impl State {
             dead_letters: DeadLetters::Beside,
             max_attempts: None,
             subscriptions: Slots::new(),
+            drained: None,
             waiting: VecDeque::new(),
             dead_lettered: 0,
             discarded: 0,
@@ -164,8 +167,7 @@ impl State {
         let letter = queue.give_back(subscription, token, wakes).ok_or(Settlement::Stale)?;
         match outcome {
             Outcome::Ack => {
-                queue.line.done(&letter);
-                queue.wake_next(wakes);
+                queue.done(&letter, wakes);
                 Ok(Decision::Done(Some(letter)))
             }
             Outcome::Retry { after } => Ok(self.retry(index, letter, *after, wakes)),
@@ -203,8 +205,7 @@ impl State {
 
     fn reject(&mut self, index: usize, letter: Letter, reason: &str, wakes: &mut Wakes) -> Letter {
         let queue = &mut self.queues[index];
-        queue.line.done(&letter);
-        queue.wake_next(wakes);
+        queue.done(&letter, wakes);
         let target = match &queue.dead_letters {
             DeadLetters::Beside => format!("{}.dead", queue.name).into(),
             DeadLetters::To(target) => target.clone(),
@@ -238,6 +239,31 @@ impl Queue {
             waker: None,
         };
         (self.subscriptions.insert(subscription), generation)
+    }
+
+    /// A message has left the queue.
+    #[inline]
+    fn done(&mut self, letter: &Letter, wakes: &mut Wakes) {
+        self.line.done(letter);
+        self.wake_next(wakes);
+        if let Some(drained) = &self.drained
+            && self.len() == 0
+        {
+            drained.notify_waiters();
+        }
+    }
+
+    pub(super) fn unsettled(&self) -> usize {
+        self.subscriptions.iter().map(|subscription| subscription.held.len()).sum()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.line.ready() + self.line.delayed() + self.unsettled()
+    }
+
+    /// Is told when the queue becomes empty.
+    pub(super) fn drained(&mut self) -> &Arc<Notify> {
+        self.drained.get_or_insert_default()
     }
 
     /// A consumer that is not asked to rest any more, or that leaves, does not wait.

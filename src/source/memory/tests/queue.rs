@@ -200,3 +200,20 @@ async fn a_publisher_stores_what_it_is_given_where_it_is_told() {
     let lost = broker.publisher().call(Publication::new(message)).await;
     assert_eq!(lost, Err(PublishError::NoDestination));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_drained_when_the_last_message_has_left_it() {
+    let broker = Broker::new();
+    broker.drained("orders").await;
+    publish(&broker, ["a", "b"]);
+    let mut orders = broker.queue("orders").consume();
+    let mut taken = all(&mut orders);
+    let drained = tokio::spawn(broker.drained("orders"));
+    tokio::task::yield_now().await;
+    settle(taken.remove(0), Outcome::Ack);
+    settle(taken.remove(0), retry(SECOND));
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(!drained.is_finished());
+    settle(wait(&mut orders).await, Outcome::reject("bad"));
+    drained.await.expect("it does not panic");
+}
