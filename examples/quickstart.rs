@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tower::{BoxError, ServiceBuilder, timeout::TimeoutLayer};
 use tower_mq::{
-    Attempt, Drain, ErrorPolicy, FailureExt, Key, LaneKey, Message, PartitionLayer, SettleLayer, handler, serve,
+    Attempt, Drain, ErrorPolicy, FailureExt, Key, LaneKey, Message, PartitionLayer, SettleLayer, handler,
+    serve,
     source::{Source, memory},
 };
 

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 use tower::{BoxError, service_fn};
 use tower_mq::{
-    Acker, Delivery, Drain, Ended, Event, Message, Origin, Outcome, ServeError, Settle, Settlement, Settling, Token,
-    serve,
+    Acker, Delivery, Drain, Ended, Event, Message, Origin, Outcome, ServeError, Settle, Settlement, Settling,
+    Token, serve,
     source::{FromStream, Handle, Source, SourceError, SourceErrorKind, from_stream},
 };
 use tower_service::Service;

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tokio::time::sleep;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, timeout::TimeoutLayer, util::BoxCloneService};
 use tower_mq::{
-    Delivery, Drain, FailureExt, Message, Outcome, PartitionLayer, ServeError, SettleLayer, Settled, handler, serve,
+    Delivery, Drain, FailureExt, Message, Outcome, PartitionLayer, ServeError, SettleLayer, Settled, handler,
+    serve,
     source::Source,
     testing::{self, Probe},
 };
@@ -45,8 +46,12 @@ fn message(text: &'static str) -> tower_mq::Builder {
 
 /// The stack without lanes, and with each kind of them.
 fn stacks() -> Vec<(&'static str, Stack)> {
-    let settled =
-        || ServiceBuilder::new().layer(SettleLayer::new()).layer(TimeoutLayer::new(TIMEOUT)).service(handler(ends));
+    let settled = || {
+        ServiceBuilder::new()
+            .layer(SettleLayer::new())
+            .layer(TimeoutLayer::new(TIMEOUT))
+            .service(handler(ends))
+    };
     let lanes = |layer: PartitionLayer<Delivery>| layer.layer(settled()).boxed_clone();
     vec![
         ("no lanes", settled().map_err(Into::into).boxed_clone()),
@@ -138,7 +143,11 @@ async fn a_driver_that_is_dropped_releases_what_ran_and_what_waited_once() {
         let mut taken = 0;
         for probe in &probes {
             taken += usize::from(probe.taken_at().is_some());
-            assert_eq!((probe.outcome(), probe.times()), (None, usize::from(probe.taken_at().is_some())), "{kind}");
+            assert_eq!(
+                (probe.outcome(), probe.times()),
+                (None, usize::from(probe.taken_at().is_some())),
+                "{kind}"
+            );
         }
         assert!(taken >= 1, "{kind}");
     }
@@ -161,7 +170,8 @@ async fn after_the_drain_time_out_what_still_runs_is_released_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_releases_gives_back_what_has_not_started() {
-    for (kind, stack) in stacks().into_iter().filter(|(kind, _)| *kind != "no lanes" && *kind != "unordered") {
+    for (kind, stack) in stacks().into_iter().filter(|(kind, _)| *kind != "no lanes" && *kind != "unordered")
+    {
         let (source, script) = testing::source();
         let probes = [(); 3].map(|()| script.deliver(message("slow")));
         let report = serve(source, stack)

@@ -22,11 +22,11 @@ use futures_util::stream;
 use pin_project::pin_project;
 use tokio::runtime::{Builder, Runtime};
 use tower::{ServiceBuilder, service_fn};
+use tower_layer::Layer;
 use tower_mq::{
     Counts, Delivery, Drain, Message, PartitionLayer, SettleLayer, serve,
     source::{Source, from_stream, memory},
 };
-use tower_layer::Layer;
 use tower_service::Service;
 
 type Served = Pin<Box<dyn Future<Output = Counts> + Send>>;

@@ -78,7 +78,9 @@ impl ServeError {
     /// What was done until then.
     pub fn report(&self) -> &Report {
         match self {
-            Self::Source { report, .. } | Self::Service { report, .. } | Self::Panicked { report, .. } => report,
+            Self::Source { report, .. } | Self::Service { report, .. } | Self::Panicked { report, .. } => {
+                report
+            }
         }
     }
 }

@@ -153,7 +153,11 @@ where
             && limit.as_mut().poll(cx).is_ready()
         {
             self.abandoned = self.tally.counts().open();
-            tracing::warn!(source = self.handle.origin().name(), abandoned = self.abandoned, "drain time-out");
+            tracing::warn!(
+                source = self.handle.origin().name(),
+                abandoned = self.abandoned,
+                "drain time-out"
+            );
             self.handle.close(Drain::Release);
             self.drive.abandon();
             self.close();

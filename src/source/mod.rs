@@ -9,6 +9,7 @@ pub(crate) mod ledger;
 pub mod memory;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "rabbitmq")]
 mod reconnect;
 
 use std::{
@@ -23,6 +24,7 @@ use tower_mq_delivery::Delivery;
 pub use control::{Control, Demand, Handle, Health, State};
 pub use error::{SourceError, SourceErrorKind};
 pub use from_stream::{FromStream, from_stream};
+#[cfg(feature = "rabbitmq")]
 pub use reconnect::Reconnect;
 
 /// A stream of deliveries that says why it ended.

@@ -171,7 +171,9 @@ mod tests {
         .await;
         let error = result.expect_err("it is never connected");
         assert_eq!(error.kind(), SourceErrorKind::Unreachable);
-        assert!(error.to_string().contains("queue `orders` at host:1") && error.to_string().contains("refused"));
+        assert!(
+            error.to_string().contains("queue `orders` at host:1") && error.to_string().contains("refused")
+        );
         assert!(start.elapsed() <= Duration::from_secs(5));
     }
 
@@ -180,7 +182,8 @@ mod tests {
         let control = control();
         control.handle().close(Drain::Finish);
         let start = Instant::now();
-        let result = establish::<(), _>(&control, &Reconnect::new(), "it", None, || async { Err(refused()) }).await;
+        let result =
+            establish::<(), _>(&control, &Reconnect::new(), "it", None, || async { Err(refused()) }).await;
         assert!(matches!(result, Ok(Established::Closed)));
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
