@@ -68,8 +68,9 @@ pub enum Finished<O> {
 pub enum Stopped<E> {
     /// The service will never be ready again.
     Failed(E),
-    /// The service panicked in `poll_ready` or `call`: its state may be broken. The request at hand has been told.
-    /// [`Drive::replace`] puts another instance in its place.
+    /// Another instance is needed; [`Drive::replace`] puts it in. Either the service panicked in `poll_ready` or `call`,
+    /// so its state may be broken, and the request at hand has been told. Or it was asked for readiness for a request
+    /// that was cancelled: it may hold a reservation that others wait for, and a clone holds none.
     Broken,
 }
 
@@ -212,6 +213,7 @@ where
     #[inline]
     fn take(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> Poll<Result<bool, Stopped<S::Error>>> {
         let (mut request, tag) = match self.held.take() {
+            Some((request, tag)) if tag.is_cancelled() => return self.give_up(request, tag),
             Some(held) => held,
             None if self.ended => return Poll::Ready(Ok(false)),
             None => match self.intake.poll_next(cx) {
@@ -268,10 +270,7 @@ where
                 self.held = Some((request, tag));
                 return Poll::Pending;
             }
-            Ok(Step::NotReady(request)) => {
-                drop(request);
-                self.intake.done(tag, Finished::Cancelled);
-            }
+            Ok(Step::NotReady(request)) => return self.give_up(request, tag),
             Ok(Step::Failed(request, error)) => {
                 self.held = Some((request, tag));
                 return Poll::Ready(Err(Stopped::Failed(error)));
@@ -287,11 +286,22 @@ where
         Poll::Ready(Ok(true))
     }
 
+    /// Nobody wants the request that the service was asked to be ready for.
+    #[cold]
+    fn give_up(&mut self, request: R, tag: I::Tag) -> Poll<Result<bool, Stopped<S::Error>>> {
+        drop(request);
+        self.intake.done(tag, Finished::Cancelled);
+        // The service may stand in line for a reservation, or have one. Idle, it would keep it from others for good.
+        Poll::Ready(Err(Stopped::Broken))
+    }
+
     /// Polls the future that holds up the queue; `false`: it still does.
     #[inline]
     fn poll_head(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> bool {
         let Some(tag) = &self.holds else { return self.others_may_run(cx) };
-        let Poll::Ready(finished) = poll_slot(&mut self.head, tag, cx) else { return self.give_way(cx, moved) };
+        let Poll::Ready(finished) = poll_slot(&mut self.head, tag, cx) else {
+            return self.give_way(cx, moved);
+        };
         self.head.set(None);
         if let Some(tag) = self.holds.take() {
             self.intake.done(tag, finished);

@@ -380,14 +380,18 @@ fn a_request_that_nobody_wants_is_not_called() {
 }
 
 #[test]
-fn a_request_that_waits_for_readiness_can_be_cancelled() {
-    let mut bench = bench(1, &[]);
+fn a_request_that_waits_for_readiness_can_be_cancelled_and_its_reservation_is_not_kept() {
+    let mut bench = bench(2, &[]);
     bench.shared.borrow_mut().not_ready = true;
     assert!(bench.run().is_pending());
     bench.cancel(1);
     assert!(bench.task.is_woken());
-    assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
+    assert!(matches!(bench.run(), Poll::Ready(Err(Stopped::Broken))), "a clone holds no reservation");
     assert_eq!(bench.done(), [(1, "cancelled")]);
+    bench.drive.replace(Handler(bench.shared.clone()));
+    bench.change(|state| state.not_ready = false);
+    assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
+    assert_eq!(bench.done(), [(1, "cancelled"), (2, "answered")]);
 }
 
 #[test]
