@@ -232,7 +232,9 @@ mod models {
     /// `block_on` hangs, and loom says so, if a wake-up is lost.
     #[test]
     fn nobody_waits_for_a_place_that_is_free() {
-        loom::model(|| {
+        let mut bounded = loom::model::Builder::new();
+        bounded.preemption_bound = Some(2);
+        bounded.check(|| {
             let capacity = Arc::new(Capacity::new(1));
             let takes = |capacity: Arc<Capacity>| {
                 move || {
@@ -241,9 +243,9 @@ mod models {
                     capacity.give_back(place.expect("a place"));
                 }
             };
-            let threads = [(); 2].map(|()| thread::spawn(takes(capacity.clone())));
+            let threads: Vec<_> = (0..2).map(|_| thread::spawn(takes(capacity.clone()))).collect();
             takes(capacity)();
-            threads.map(|thread| thread.join().expect("a place was found"));
+            threads.into_iter().for_each(|thread| thread.join().expect("a place was found"));
         });
     }
 

@@ -49,8 +49,9 @@ struct Seat<S> {
 /// One clone of the service. Who has it may run.
 struct Worker<S> {
     service: Option<S>,
-    /// The service panicked, so it is replaced.
-    broken: bool,
+    /// The service panicked, or was asked for readiness and not called: it may hold a reservation that others wait for.
+    /// It is replaced by a clone, which holds none.
+    spoilt: bool,
     /// The service will never be ready again.
     failed: Option<SharedError>,
     turns: Arc<Turns>,
@@ -128,7 +129,7 @@ where
         let worker = |lane| {
             Box::new(Worker {
                 service: None,
-                broken: false,
+                spoilt: false,
                 failed: None,
                 turns: Turns::new(),
                 sequence: 0,
@@ -288,13 +289,9 @@ where
         if let Some(error) = &worker.failed {
             return Poll::Ready(Err(error.clone().into()));
         }
-        if mem::take(&mut worker.broken) {
-            worker.service = None;
-        }
         let service = worker.service.get_or_insert_with(|| self.inline.template.service());
-        worker.broken = true;
+        worker.spoilt = true;
         let ready = service.poll_ready(cx);
-        worker.broken = false;
         if let Err(error) = ready!(ready) {
             let error = SharedError::from(error.into());
             worker.failed = Some(error.clone());
@@ -304,9 +301,8 @@ where
         let Some(mut request) = self.request.take() else { return Poll::Pending };
         worker.sequence += 1;
         let _theirs = request.message_mut().set_turn(worker.turns.turn(worker.sequence));
-        worker.broken = true;
         let future = service.call(request);
-        worker.broken = false;
+        worker.spoilt = false;
         self.slot.get_or_insert_with(|| Box::pin(None)).set(Some(future));
         Poll::Ready(Ok(()))
     }
@@ -340,7 +336,12 @@ where
         if let Some(slot) = &mut slot {
             slot.set(None);
         }
-        let worker = self.worker.take();
+        let mut worker = self.worker.take();
+        if let Some(worker) = &mut worker
+            && mem::take(&mut worker.spoilt)
+        {
+            worker.service = None;
+        }
         let (key, holds) = (self.key, self.holds);
         self.inline.change(|state| {
             state.spare.extend(slot);
