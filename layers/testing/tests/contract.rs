@@ -38,9 +38,16 @@ async fn towers_own_layers_keep_it() {
     check::<Message, _>(ConcurrencyLimitLayer::new(1)).await;
     check::<Delivery, _>(ConcurrencyLimitLayer::new(2)).await;
     check::<Delivery, _>(tower::timeout::TimeoutLayer::new(Duration::from_secs(5))).await;
-    check::<Message, _>(tower::buffer::BufferLayer::new(8)).await;
     check::<Message, _>(ServiceBuilder::new().concurrency_limit(9).map_request(|m: Message| m).into_inner())
         .await;
+}
+
+/// A buffer is one instance with a queue before it. When the call is cancelled that it was asked to be ready for, it keeps
+/// the reservation until the next one. That does no harm if nobody else shares what is reserved.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_nobody_needs_is_found() {
+    let fault = fault(tower::buffer::BufferLayer::new(8)).await;
+    assert!(fault.contains("a reservation of the inner service that nobody needs"), "{fault}");
 }
 
 /// A layer that is written as one should.

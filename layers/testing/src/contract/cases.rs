@@ -37,7 +37,7 @@ where
     clones::<R, L>(layer).await?;
     late_readiness::<R, L>(layer).await?;
     late_responses::<R, L>(layer).await?;
-    for stage in [Stage::Ready, Stage::Waiting, Stage::Unpolled, Stage::Polled, Stage::Answered] {
+    for stage in Stage::ALL {
         dropped::<R, L>(layer, stage).await?;
     }
     waiters::<R, L>(layer, false).await?;
@@ -97,6 +97,16 @@ where
         match Strict::new(future).outcome().await {
             Some(response) => Ok(response),
             None => self.fault("a response never came: a wake-up was lost, or the call was"),
+        }
+    }
+
+    /// Waits until nobody holds a reservation of the inner service.
+    async fn idle(&self) -> Result<(), Fault> {
+        match Strict::new(self.plan.idle()).outcome().await {
+            Some(()) => Ok(()),
+            None => {
+                self.fault("it keeps a reservation of the inner service that nobody needs: others may starve")
+            }
         }
     }
 
@@ -259,6 +269,8 @@ enum Stage {
     Waiting,
     /// The response is dropped before it was polled,
     Unpolled,
+    /// or when it was polled, and the inner service is busy,
+    Busy,
     /// or when it was polled, and is pending,
     Polled,
     /// or when the inner service has answered, and nobody has looked.
@@ -266,11 +278,15 @@ enum Stage {
 }
 
 impl Stage {
+    const ALL: [Self; 6] =
+        [Self::Ready, Self::Waiting, Self::Unpolled, Self::Busy, Self::Polled, Self::Answered];
+
     fn name(self) -> &'static str {
         match self {
             Self::Ready => "dropping instances that are ready",
             Self::Waiting => "dropping instances that wait to be ready",
             Self::Unpolled => "dropping responses that were not polled",
+            Self::Busy => "dropping responses while the inner service is busy",
             Self::Polled => "dropping responses that are pending",
             Self::Answered => "dropping responses whose answer is there",
         }
@@ -301,12 +317,27 @@ where
             drop(occupied);
             continue;
         }
+        if let Stage::Busy = stage {
+            case.idle().await?;
+        }
         case.ready(instance).await?;
         if let Stage::Ready = stage {
             continue;
         }
+        // Only under a layer that is ready without asking; the others hold a reservation now.
+        let occupied = case.plan.occupy().filter(|_| matches!(stage, Stage::Busy));
         let response = instance.call(case.request());
         match stage {
+            Stage::Busy => {
+                let mut response = Strict::new(response);
+                let _pending = response.poll_unasked();
+                if round < CAPACITY {
+                    // Time for tasks of the layer to get as far.
+                    moment().await;
+                }
+                drop(response);
+                drop(occupied);
+            }
             Stage::Polled => drop(Strict::new(response).poll_unasked()),
             Stage::Answered => {
                 let mut response = Strict::new(response);
@@ -321,6 +352,10 @@ where
     }
     moment().await;
     case.plan.open();
+    if Strict::new(case.plan.idle()).outcome().await.is_none() {
+        return case
+            .fault("it keeps a reservation of the inner service that nobody needs: others may starve");
+    }
     for _ in 0..=CAPACITY {
         case.call(&mut service).await?;
     }

@@ -5,7 +5,7 @@
 //! are dropped at every stage, errors. It looks for
 //!
 //! - calls of the inner service without readiness, and clones that carry readiness along,
-//! - reservations that leak, or that are held by nobody,
+//! - reservations that leak, or that are kept though nobody needs them,
 //! - wake-ups that are lost: every future here is polled only when it was woken,
 //! - deliveries that are neither settled nor given back,
 //! - a service that does not go on after an error or a cancelled call.
