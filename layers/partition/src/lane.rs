@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::{
     service::Template,
-    slots::{Runner, Slots},
+    slots::{Job, Runner, Slots},
     sync::Mutex,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct Lane<R, A> {
 }
 
 struct State<R, A> {
-    queue: VecDeque<(R, Runner<A>)>,
+    queue: VecDeque<Job<R, A>>,
     /// Of the lane's task, while it waits for a delivery.
     waker: Option<Waker>,
     started: bool,
@@ -99,7 +99,7 @@ impl<R, A> Lane<R, A> {
 pub(crate) struct LaneIntake<R, A> {
     lane: Arc<Lane<R, A>>,
     /// Swapped with the queue when it is empty: one lock for each burst.
-    local: VecDeque<(R, Runner<A>)>,
+    local: VecDeque<Job<R, A>>,
 }
 
 impl<R, A> LaneIntake<R, A> {
@@ -108,7 +108,7 @@ impl<R, A> LaneIntake<R, A> {
     }
 
     #[inline]
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Runner<A>)>> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
         if let Some(next) = self.local.pop_front() {
             return Poll::Ready(Some(next));
         }
@@ -134,7 +134,7 @@ impl<R, A, E: Into<BoxError>> Intake<R, Result<A, E>> for LaneIntake<R, A> {
     type Tag = Runner<A>;
 
     #[inline]
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Runner<A>)>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
         self.poll_take(cx)
     }
 
@@ -162,7 +162,7 @@ pub(crate) trait Failing<R, O>: Intake<R, O> {
 }
 
 impl<R, A, E: Into<BoxError>> Failing<R, Result<A, E>> for LaneIntake<R, A> {
-    fn fail(&mut self, held: Option<(R, Runner<A>)>, error: &SharedError) {
+    fn fail(&mut self, held: Option<Job<R, A>>, error: &SharedError) {
         let mut state = self.lane.state.lock();
         state.failed = Some(error.clone());
         let queue = mem::take(&mut state.queue);

@@ -9,7 +9,12 @@ use std::{
 
 use tower_mq_delivery::{BoxError, SharedError, Tag};
 
-use crate::{lane::Entered, queues::Queues, slots::Runner, sync::Mutex};
+use crate::{
+    lane::Entered,
+    queues::Queues,
+    slots::{Job, Runner},
+    sync::Mutex,
+};
 
 /// What waits, and who works. Shared by the handles and the workers.
 pub(crate) struct Pool<R, A> {
@@ -20,7 +25,7 @@ pub(crate) struct Pool<R, A> {
 struct State<R, A> {
     queues: Queues,
     /// By place: what waits.
-    jobs: Box<[Option<(R, Runner<A>)>]>,
+    jobs: Box<[Option<Job<R, A>>]>,
     /// Keys that may run: something of theirs waits, nothing runs.
     runnable: VecDeque<u64>,
     /// Workers that wait to be woken. The one that came last is the first to go.
@@ -141,7 +146,7 @@ impl<R, A> State<R, A> {
     }
 
     /// Takes out all that waits.
-    fn clear(&mut self) -> Vec<(R, Runner<A>)> {
+    fn clear(&mut self) -> Vec<Job<R, A>> {
         let mut waiting = Vec::new();
         for key in mem::take(&mut self.runnable) {
             waiting.extend(self.clear_key(key));
@@ -149,7 +154,7 @@ impl<R, A> State<R, A> {
         waiting
     }
 
-    fn clear_key(&mut self, key: u64) -> Vec<(R, Runner<A>)> {
+    fn clear_key(&mut self, key: u64) -> Vec<Job<R, A>> {
         let mut waiting = Vec::new();
         while let Some(place) = self.queues.take(key, 0) {
             waiting.extend(self.jobs[place as usize].take());

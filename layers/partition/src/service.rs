@@ -58,17 +58,15 @@ where
     order: Order<S, R>,
 }
 
+type Lanes<R, A> = Box<[Arc<Lane<R, A>>]>;
+
 /// What keeps the order.
 enum Order<S, R>
 where
     S: Service<R>,
 {
     /// A task for each lane.
-    Lanes {
-        lanes: Box<[Arc<Lane<R, S::Response>>]>,
-        slots: Arc<Slots<S::Response>>,
-        template: Arc<Template<S>>,
-    },
+    Lanes { lanes: Lanes<R, S::Response>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
     /// A task for each worker.
     Pool { pool: Arc<Pool<R, S::Response>>, slots: Arc<Slots<S::Response>>, template: Arc<Template<S>> },
     /// No tasks.

@@ -16,6 +16,9 @@ use crate::{
 /// What became of a delivery; `Err`: the service panicked.
 pub(crate) type Answer<A> = Result<Result<A, BoxError>, Panic>;
 
+/// A delivery in a queue, and the way back for its answer.
+pub(crate) type Job<R, A> = (R, Runner<A>);
+
 /// A table of slots, one for each place.
 ///
 /// A place is taken, split into a [`Caller`] and a [`Runner`], and free again when both are done with it: when the

@@ -192,7 +192,7 @@ fn quiet() {
     QUIET.get_or_init(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if info.payload_as_str() != Some("planned") {
+            if info.payload().downcast_ref::<&str>() != Some(&"planned") {
                 usual(info);
             }
         }));
@@ -244,7 +244,7 @@ async fn check(mode: Mode, inline: bool, virtual_time: bool, case: Case) {
         let response = loop {
             match select(std::pin::pin!(handle.ready()), together.next()).await {
                 Either::Left((ready, _)) => break ready.expect("ready").call(message),
-                Either::Right((Some((id, seen)), _)) => expected(&case, id, seen),
+                Either::Right((Some((id, seen)), _)) => expected(&case, id, &seen),
                 Either::Right((None, ready)) => break ready.await.expect("ready").call(message),
             }
         };
@@ -274,10 +274,10 @@ async fn check(mode: Mode, inline: bool, virtual_time: bool, case: Case) {
     drop(others);
     for task in tasks {
         let (id, seen) = task.await.expect("no panic of its own");
-        expected(&case, id, seen);
+        expected(&case, id, &seen);
     }
     while let Some((id, seen)) = together.next().await {
-        expected(&case, id, seen);
+        expected(&case, id, &seen);
     }
 
     // Nothing leaked: all places can be taken at once.
@@ -315,7 +315,7 @@ async fn check(mode: Mode, inline: bool, virtual_time: bool, case: Case) {
     }
 }
 
-fn expected(case: &Case, id: usize, seen: Seen) {
+fn expected(case: &Case, id: usize, seen: &Seen) {
     let plan = &case.plans[id];
     let planned = match plan.end {
         _ if plan.panics_in_call => Seen::Panic,
@@ -323,8 +323,8 @@ fn expected(case: &Case, id: usize, seen: Seen) {
         End::Fails => Seen::Error("planned".to_owned()),
         End::Panics => Seen::Panic,
     };
-    let cancelled = plan.cancelled_after.is_some() && seen == Seen::Cancelled;
-    assert!(cancelled || seen == planned, "{id}: {seen:?} instead of {planned:?}");
+    let cancelled = plan.cancelled_after.is_some() && *seen == Seen::Cancelled;
+    assert!(cancelled || *seen == planned, "{id}: {seen:?} instead of {planned:?}");
 }
 
 async fn in_time(check: impl Future<Output = ()>) {
