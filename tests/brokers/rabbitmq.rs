@@ -87,8 +87,11 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
     let looking = tokio::spawn({
         let (queue, at_broker) = (queue.clone(), at_broker.clone());
         async move {
-            while let Ok(unacknowledged) = queue.statistic("messages_unacknowledged").await {
-                at_broker.lock().push(unacknowledged);
+            loop {
+                // The API does not know of a young queue yet.
+                if let Ok(unacknowledged) = queue.statistic("messages_unacknowledged").await {
+                    at_broker.lock().push(unacknowledged);
+                }
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -98,7 +101,7 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
     let serving = serve(source, stack)
         .observer(count_taken)
         .with_graceful_shutdown(async move { all.handled(count).await });
-    let report = tokio::spawn(serving.into_future()).await??;
+    let report = tokio::spawn(serving).await??;
     looking.abort();
 
     record.is_complete_and_in_order(count);
@@ -106,10 +109,9 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
     assert_eq!((report.counts.taken, report.counts.acked), (count.into(), count.into()));
     let most = most.load(Ordering::Relaxed);
     assert!(most <= i64::from(window), "{most} taken and not settled");
-    let at_broker = at_broker.lock();
+    let at_broker = at_broker.lock().clone();
     assert!(at_broker.iter().any(|n| *n > 0), "the broker was never asked in time: {at_broker:?}");
     assert!(at_broker.iter().all(|n| *n <= u64::from(window)), "the broker had {at_broker:?} unacknowledged");
-    drop(at_broker);
     assert_eq!(queue.ready().await?, 0);
     Ok(())
 }
@@ -241,7 +243,7 @@ async fn a_stuck_handler_costs_one_place() -> Result {
             delivery.settle(Outcome::Ack).await?;
         }
         let patience = Instant::now() + Duration::from_secs(10);
-        while queue.statistic("messages").await? != 1 {
+        while queue.statistic("messages").await.ok() != Some(1) {
             assert!(Instant::now() < patience, "{kind}: what came after the stuck one is not settled");
             sleep(Duration::from_millis(100)).await;
         }
@@ -267,7 +269,7 @@ async fn settlements_do_not_need_the_stream_to_be_polled() -> Result {
     }
     // The broker sends the next ten only for those that were settled.
     let patience = Instant::now() + Duration::from_secs(10);
-    while queue.statistic("messages").await? != 20 {
+    while queue.statistic("messages").await.ok() != Some(20) {
         assert!(Instant::now() < patience, "nothing was settled");
         sleep(Duration::from_millis(100)).await;
     }
@@ -353,7 +355,7 @@ async fn a_refusal_names_host_and_queue_and_not_the_password() -> Result {
     let queue = TestQueue::declare("refusal", "classic", &[]).await?;
     let here = node::address().to_string();
     let wrong_password = url().replace("guest:guest", "guest:s3cret");
-    let no_vhost = url().replace("%2f", "s3cret-less").replace("guest:guest", "guest:guest");
+    let no_vhost = url().replace("%2f", "no-such-host");
     let started = Instant::now();
     let cases = [
         (&queue.name, wrong_password, SourceErrorKind::Authentication),
@@ -398,7 +400,7 @@ async fn a_deleted_queue_ends_the_source_with_an_error() -> Result {
         let _ = handled.lock().take().map(|handled| handled.send(()));
         async { Ok::<_, BoxError>(()) }
     });
-    let serving = tokio::spawn(serve(source, stack).into_future());
+    let serving = tokio::spawn(serve(source, stack));
     done.await?;
     queue.channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
     let error = timeout(Duration::from_secs(20), serving).await??.expect_err("nobody asked for the end");

@@ -1,17 +1,20 @@
 //! One way to a connection, for sources and publishers.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lapin::{
     Channel, Connection, ConnectionProperties, Consumer,
-    options::{BasicConsumeOptions, BasicQosOptions},
+    options::{BasicConsumeOptions, BasicQosOptions, ConfirmSelectOptions},
     types::{FieldTable, ShortString},
     uri::{AMQPScheme, AMQPUri},
 };
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
 use super::error::{Stage, refusal};
 use crate::source::{SourceError, SourceErrorKind, reconnect::Refusal};
+
+/// The last words with a broker take no longer than this.
+pub(super) const CLOSE_AT_MOST: Duration = Duration::from_secs(4);
 
 /// How to log in, and how long anything may take.
 #[derive(Clone, Debug)]
@@ -78,22 +81,33 @@ impl Broker {
         &self.name
     }
 
-    async fn open(&self) -> Result<(Connection, Channel), Refusal> {
-        // The client's own recovery stays off: it is silent, and counts delivery tags anew.
-        let properties =
-            ConnectionProperties::default().with_connection_name(self.connection_name.as_str().into());
-        let refused =
-            |stage| move |error| refusal(&self.name, &self.uri.authority.userinfo.username, stage, error);
-        let connection =
-            Connection::connect_uri(self.uri.clone(), properties).await.map_err(refused(Stage::Login))?;
-        let channel = connection.create_channel().await.map_err(refused(Stage::Channel))?;
-        Ok((connection, channel))
-    }
-
-    async fn in_time<T>(&self, attempt: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    /// Connects, opens a channel, and does with it what `prepare` does; all in time.
+    async fn open<T>(
+        &self,
+        prepare: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
+    ) -> Result<(T, Channel, Arc<Connection>), Refusal> {
+        let attempt = async {
+            // The client's own recovery stays off: it is silent, and counts delivery tags anew.
+            let properties =
+                ConnectionProperties::default().with_connection_name(self.connection_name.as_str().into());
+            let connection = Connection::connect_uri(self.uri.clone(), properties).await;
+            let connection = Arc::new(connection.map_err(|error| self.refusal(Stage::Login, error))?);
+            let mut half_open = HalfOpen(Some(connection.clone()));
+            let prepared = async {
+                let channel = connection.create_channel().await?;
+                Ok((prepare(&channel).await?, channel))
+            };
+            let (prepared, channel) = prepared.await.map_err(|error| self.refusal(Stage::Channel, error))?;
+            half_open.0 = None;
+            Ok((prepared, channel, connection))
+        };
         timeout(self.connect_timeout, attempt).await.unwrap_or_else(|_| {
             Err(Refusal::Transient(format!("no answer within {:?}", self.connect_timeout).into()))
         })
+    }
+
+    fn refusal(&self, stage: Stage, error: lapin::Error) -> Refusal {
+        refusal(&self.name, &self.uri.authority.userinfo.username, stage, error)
     }
 
     /// Connects and consumes.
@@ -103,43 +117,39 @@ impl Broker {
         tag: &ShortString,
         prefetch: u16,
     ) -> Result<Link, Refusal> {
-        self.in_time(async {
-            let (connection, channel) = self.open().await?;
-            let consumed = async {
-                channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-                let options = BasicConsumeOptions::default();
-                channel.basic_consume(queue.clone(), tag.clone(), options, FieldTable::default()).await
-            };
-            match consumed.await {
-                Ok(consumer) => Ok(Link { consumer, channel, connection }),
-                Err(error) => {
-                    let user = &self.uri.authority.userinfo.username;
-                    let refusal = refusal(&self.name, user, Stage::Channel, error);
-                    close(&connection).await;
-                    Err(refusal)
-                }
-            }
-        })
-        .await
+        let consume = async |channel: &Channel| {
+            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+            let options = BasicConsumeOptions::default();
+            channel.basic_consume(queue.clone(), tag.clone(), options, FieldTable::default()).await
+        };
+        let (consumer, channel, connection) = self.open(consume).await?;
+        Ok(Link { consumer, channel, connection })
     }
 
     /// Connects and asks for confirmations.
-    pub(super) async fn publish(&self) -> Result<(Connection, Channel), Refusal> {
-        self.in_time(async {
-            let (connection, channel) = self.open().await?;
-            let confirming = channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await;
-            confirming.map_err(|error| {
-                refusal(&self.name, &self.uri.authority.userinfo.username, Stage::Channel, error)
-            })?;
-            Ok((connection, channel))
-        })
-        .await
+    pub(super) async fn publish(&self) -> Result<(Arc<Connection>, Channel), Refusal> {
+        let confirm = async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await;
+        let ((), channel, connection) = self.open(confirm).await?;
+        Ok((connection, channel))
     }
 }
 
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Broker").field(&self.name).finish()
+    }
+}
+
+/// A connection that somebody may still give up. Then it is closed: forgotten, it would stay open.
+struct HalfOpen(Option<Arc<Connection>>);
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(async move { timeout(CLOSE_AT_MOST, close(&connection)).await });
+        }
     }
 }
 
@@ -151,7 +161,7 @@ impl fmt::Debug for Broker {
 pub(super) struct Link {
     pub(super) consumer: Consumer,
     pub(super) channel: Channel,
-    pub(super) connection: Connection,
+    pub(super) connection: Arc<Connection>,
 }
 
 /// Ends a connection; what goes wrong then does not matter.

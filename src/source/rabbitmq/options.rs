@@ -156,7 +156,7 @@ impl Queue {
             tray: Arc::new(Tray::default()),
             tried: Arc::new(Tried::new(window)),
         };
-        match pump.connect(None).await? {
+        match pump.connect(None, Duration::ZERO).await? {
             Established::Yes(link) => Ok(Deliveries::new(control, pump, link)),
             // Nobody has the handle yet.
             Established::Closed => Err(wrong("closed before it was connected".to_owned())),

@@ -1,6 +1,6 @@
 //! The task that owns a publisher's connection.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -13,16 +13,13 @@ use tower_mq_delivery::{BoxError, Receipt, SharedError};
 
 use super::{
     compose::Routed,
-    connect::{Broker, close},
+    connect::{Broker, CLOSE_AT_MOST, close},
     error::PublishError,
 };
 use crate::source::{
     Control, Reconnect, SourceError,
     reconnect::{Established, establish},
 };
-
-/// The last words with a broker take no longer than this.
-const PART_AT_MOST: Duration = Duration::from_secs(5);
 
 type Reply = oneshot::Sender<Result<Receipt, PublishError>>;
 
@@ -49,23 +46,22 @@ impl Press {
     pub(super) async fn connect(
         &self,
         lost: Option<(Instant, SharedError)>,
-    ) -> Result<Established<(Connection, Channel)>, SourceError> {
+    ) -> Result<Established<(Arc<Connection>, Channel)>, SourceError> {
         establish(&self.control, &self.reconnect, self.broker.name(), lost, || self.broker.publish()).await
     }
 
     /// Runs until the last publisher is gone, or there will be no connection any more.
-    pub(super) async fn run(mut self, mut link: (Connection, Channel), room: Arc<Semaphore>) {
+    pub(super) async fn run(mut self, mut link: (Arc<Connection>, Channel), room: Arc<Semaphore>) {
         let mut generation = 1;
         let ended = loop {
-            self.control.connected(generation);
             let lost = self.print(&link.1).await;
             let (connection, since) = (link.0, Instant::now());
             let Some(error) = lost else {
-                let _ = timeout(PART_AT_MOST, close(&connection)).await;
+                let _ = timeout(CLOSE_AT_MOST, close(&connection)).await;
                 break None;
             };
             // It may be only the channel that is gone.
-            tokio::spawn(async move { timeout(PART_AT_MOST, close(&connection)).await });
+            tokio::spawn(async move { timeout(CLOSE_AT_MOST, close(&connection)).await });
             let error = SharedError::from(BoxError::from(error));
             match self.connect(Some((since, error))).await {
                 Ok(Established::Yes(new)) => link = new,
@@ -73,6 +69,7 @@ impl Press {
                 Err(error) => break Some(BoxError::from(error).into()),
             }
             generation += 1;
+            self.control.connected(generation);
         };
         self.control.closed(ended);
         // Whoever waits for room learns that there will be none; the orders that were not sent are dropped.
@@ -105,7 +102,7 @@ impl Press {
         };
         // All that is under way fails with the channel.
         let rest = async { while printing.next().await.is_some() {} };
-        let _ = timeout(PART_AT_MOST, rest).await;
+        let _ = timeout(CLOSE_AT_MOST, rest).await;
         Some(lost)
     }
 }

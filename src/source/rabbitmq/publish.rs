@@ -119,6 +119,7 @@ impl Publishing {
             Established::Closed => return Err(wrong("publisher: closed before it was connected".to_owned())),
         };
         let room = Arc::new(Semaphore::new(self.window));
+        control.connected(1);
         tokio::spawn(press.run(link, room.clone()));
         Ok(Publisher {
             shared: Arc::new(Shared { orders, control, key_header: self.key_header.into() }),

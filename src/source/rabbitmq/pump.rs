@@ -4,7 +4,7 @@ use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
-    Channel,
+    Channel, ErrorKind,
     message::Delivery,
     options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions},
     types::ShortString,
@@ -17,7 +17,7 @@ use tower_mq_delivery::{BoxError, Generation, SharedError};
 
 use super::{
     OnReject,
-    connect::{Broker, Link, close},
+    connect::{Broker, CLOSE_AT_MOST, Link, close},
     convert::convert,
     settle::{MOST_FRAMES, Settler, Taken, over_window, requeues},
     tray::{Tray, Waiting},
@@ -28,9 +28,6 @@ use crate::source::{
     ledger::multiple::Frame,
     reconnect::{Established, establish},
 };
-
-/// The last words with the broker take no longer than this.
-const CLOSE_AT_MOST: Duration = Duration::from_secs(4);
 
 /// What the task needs for its whole life.
 pub(super) struct Pump {
@@ -49,7 +46,11 @@ pub(super) struct Pump {
 /// How the life of a connection ended.
 enum End {
     Closed,
-    Lost(SharedError),
+    Lost {
+        error: SharedError,
+        /// How long the broker may take to notice, too.
+        rest: Duration,
+    },
 }
 
 type Flush = Pin<Box<dyn Future<Output = lapin::Result<()>> + Send>>;
@@ -62,13 +63,16 @@ impl Drop for Pump {
 }
 
 impl Pump {
-    /// Connects: the first time, or, with the loss of the last connection, again.
+    /// Connects: the first time, or, with the loss of the last connection, again, and then not before `rest` is over.
     pub(super) async fn connect(
         &self,
         lost: Option<(Instant, SharedError)>,
+        rest: Duration,
     ) -> Result<Established<Link>, SourceError> {
-        establish(&self.control, &self.reconnect, self.broker.name(), lost, || {
-            self.broker.consume(&self.queue, &self.consumer_tag, self.prefetch)
+        let not_before = Instant::now() + rest;
+        establish(&self.control, &self.reconnect, self.broker.name(), lost, || async move {
+            sleep_until(not_before).await;
+            self.broker.consume(&self.queue, &self.consumer_tag, self.prefetch).await
         })
         .await
     }
@@ -98,8 +102,12 @@ impl Pump {
                     self.part(link).await;
                     return Ok(());
                 }
-                End::Lost(error) => {
-                    // It may be only the channel or the queue that is gone.
+                End::Lost { error, rest } => {
+                    // It may be only the channel or the queue that is gone. As long as the broker keeps the rest of
+                    // the window for it, a new connection would be handed what comes behind that.
+                    if link.connection.status().connected() {
+                        let _ = timeout(CLOSE_AT_MOST, close(&link.connection)).await;
+                    }
                     tokio::spawn(bury(link));
                     if self.control.demand().is_close() {
                         tracing::warn!(
@@ -109,13 +117,14 @@ impl Pump {
                         );
                         return Ok(());
                     }
-                    match self.connect(Some((since, error))).await? {
+                    match self.connect(Some((since, error)), rest).await? {
                         Established::Yes(new) => link = new,
                         Established::Closed => return Ok(()),
                     }
                 }
             }
             generation = generation.next();
+            self.control.connected(generation.number());
         }
     }
 
@@ -153,7 +162,7 @@ impl Pump {
                 told = under_way(&mut flush) => {
                     flush = None;
                     if let Err(error) = told {
-                        return lost(error);
+                        return lost(error, link);
                     }
                 }
                 () = settler.posted() => {}
@@ -166,13 +175,13 @@ impl Pump {
                             Some(Ok(delivery)) if demand.is_close() => drop(delivery),
                             Some(Ok(delivery)) => {
                                 if let Err(error) = self.take(delivery, settler, &mut batch) {
-                                    return End::Lost(error);
+                                    return End::Lost { error, rest: Duration::ZERO };
                                 }
                             }
-                            Some(Err(error)) => return lost(error),
+                            Some(Err(error)) => return lost(error, link),
                             None => {
                                 let what = "the broker cancelled the consumer: the queue was deleted, or its node went down";
-                                return End::Lost(BoxError::from(what).into());
+                                return End::Lost { error: BoxError::from(what).into(), rest: Duration::ZERO };
                             }
                         }
                         next = link.consumer.next().now_or_never();
@@ -239,8 +248,17 @@ async fn under_way(flush: &mut Option<Flush>) -> lapin::Result<()> {
 }
 
 #[cold]
-fn lost(error: lapin::Error) -> End {
-    End::Lost(BoxError::from(error).into())
+fn lost(error: lapin::Error, link: &Link) -> End {
+    // The broker misses our heartbeats as we miss its own, and notices later: after two to three intervals, where the
+    // client takes two. Until then it keeps the window for the dead connection, and would hand out to the next one
+    // what comes behind it.
+    let rest = match error.kind() {
+        ErrorKind::MissingHeartbeatError => {
+            Duration::from_secs(link.connection.configuration().heartbeat().into()).mul_f64(1.5)
+        }
+        _ => Duration::ZERO,
+    };
+    End::Lost { error: BoxError::from(error).into(), rest }
 }
 
 /// Closes a connection that is of no more use, and keeps its consumer until it is closed.

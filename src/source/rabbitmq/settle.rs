@@ -275,3 +275,174 @@ pub(super) fn requeues(outcome: &Outcome) -> bool {
 pub(super) fn over_window(window: usize) -> Cow<'static, str> {
     format!("the broker sent more than the {window} unsettled deliveries that were asked for").into()
 }
+
+#[cfg(test)]
+mod tests {
+    use tower_mq_delivery::{Capabilities, Drain, Origin};
+
+    use super::*;
+
+    fn settler(window: usize, on_reject: Option<OnReject>) -> Settler {
+        let origin = Arc::new(Origin::new("orders", "rabbitmq", window, Capabilities::unknown()));
+        let generation = Generation::first(origin.clone());
+        Settler::new(generation, Control::new(origin), Arc::new(Tried::new(window)), on_reject)
+    }
+
+    fn take(settler: &Settler, count: u64) -> Vec<Token> {
+        let fingerprint = Some(Fingerprint::of(None, &"x".into(), None));
+        let taken = |tag| Taken { tag, fingerprint, attempt: 1, redelivered: false };
+        (1..=count).map(|tag| settler.take(taken(tag)).expect("there is room")).collect()
+    }
+
+    fn settle(settler: &Settler, token: Token, outcome: Outcome) -> Settlement {
+        settler.settle(token, outcome).now().expect("nothing is refused")
+    }
+
+    /// What the broker is told, as `ack 3`, `ack ..3`, `requeue 3`, `reject 3`.
+    fn told(settler: &Settler) -> Vec<String> {
+        let frames = settler.frames(Instant::now()).into_iter();
+        let say = |frame: Frame<Taken>| match frame {
+            Frame::Ack { tag, multiple: true } => format!("ack ..{}", tag.tag),
+            Frame::Ack { tag, multiple: false } => format!("ack {}", tag.tag),
+            Frame::Negative { tag, outcome } if requeues(&outcome) => format!("requeue {}", tag.tag),
+            Frame::Negative { tag, .. } => format!("reject {}", tag.tag),
+        };
+        frames.map(say).collect()
+    }
+
+    async fn pass(time: Duration) {
+        tokio::time::advance(time).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acks_are_told_together_when_nobody_is_at_work() {
+        let settler = settler(256, None);
+        let tokens = take(&settler, 3);
+        settle(&settler, tokens[0], Outcome::Ack);
+        settle(&settler, tokens[1], Outcome::Ack);
+        assert!(told(&settler).is_empty(), "one is still at work, and may finish soon");
+        settle(&settler, tokens[2], Outcome::Ack);
+        assert_eq!(told(&settler), ["ack ..3"]);
+        assert!(settler.is_done() && settler.due().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acks_are_told_by_number_and_by_age_while_others_are_at_work() {
+        let settler = settler(256, None);
+        let tokens = take(&settler, 100);
+        for token in &tokens[..63] {
+            settle(&settler, *token, Outcome::Ack);
+        }
+        assert!(told(&settler).is_empty());
+        settle(&settler, tokens[63], Outcome::Ack);
+        assert_eq!(told(&settler), ["ack ..64"]);
+        settle(&settler, tokens[64], Outcome::Ack);
+        assert!(told(&settler).is_empty());
+        assert_eq!(settler.due(), Some(Instant::now() + AGE));
+        pass(AGE).await;
+        assert_eq!(told(&settler), ["ack 65"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn behind_a_stuck_one_acks_are_told_singly_but_not_at_once() {
+        let settler = settler(16, None);
+        let tokens = take(&settler, 6);
+        for token in &tokens[1..5] {
+            settle(&settler, *token, Outcome::Ack);
+        }
+        assert!(told(&settler).is_empty());
+        pass(AGE).await;
+        assert!(told(&settler).is_empty(), "the first may finish soon, and then one frame is enough");
+        pass(AGE_BEHIND).await;
+        assert_eq!(told(&settler), ["ack 2", "ack 3", "ack 4", "ack 5"]);
+        settle(&settler, tokens[5], Outcome::Ack);
+        settle(&settler, tokens[0], Outcome::Ack);
+        assert_eq!(told(&settler), ["ack ..6"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_window_behind_a_stuck_one_is_told_at_once_and_in_parts() {
+        let settler = settler(100, None);
+        let tokens = take(&settler, 100);
+        for token in &tokens[1..51] {
+            settle(&settler, *token, Outcome::Ack);
+        }
+        assert_eq!(told(&settler).len(), MOST_FRAMES);
+        pass(AGE_BEHIND).await;
+        assert_eq!(told(&settler).len(), 50 - MOST_FRAMES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_again_is_told_before_an_ack_passes_it() {
+        let settler = settler(16, Some(OnReject::Discard));
+        let tokens = take(&settler, 4);
+        settle(&settler, tokens[0], Outcome::Ack);
+        settle(&settler, tokens[1], Outcome::Release);
+        settle(&settler, tokens[2], Outcome::reject("no"));
+        settle(&settler, tokens[3], Outcome::Ack);
+        assert_eq!(told(&settler), ["requeue 2", "reject 3", "ack ..4"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_is_held_in_its_place_until_its_time() {
+        let (settler, after) = (settler(2, None), Duration::from_secs(3));
+        let tokens = take(&settler, 2);
+        settle(&settler, tokens[0], Outcome::Retry { after });
+        settle(&settler, tokens[1], Outcome::Ack);
+        assert_eq!(told(&settler), ["ack 2"]);
+        assert_eq!(settler.due(), Some(Instant::now() + after));
+        pass(after - Duration::from_millis(1)).await;
+        assert!(told(&settler).is_empty());
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(told(&settler), ["requeue 1"]);
+        let print = Fingerprint::of(None, &"x".into(), None);
+        assert_eq!(settler.tried.count(print), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reject_without_a_target_is_held_and_requeued() {
+        let settler = settler(2, None);
+        let tokens = take(&settler, 1);
+        settle(&settler, tokens[0], Outcome::reject("no"));
+        assert!(told(&settler).is_empty());
+        assert_eq!(settler.control.handle().health().warnings.len(), 1);
+        pass(REJECT_PACE).await;
+        assert_eq!(told(&settler), ["requeue 1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closing_source_acks_and_leaves_everything_else_to_the_end_of_the_connection() {
+        let settler = settler(16, Some(OnReject::BrokerDeadLetters));
+        let tokens = take(&settler, 8);
+        settle(&settler, tokens[0], Outcome::Retry { after: Duration::from_secs(60) });
+        settler.control.handle().close(Drain::Finish);
+        settle(&settler, tokens[1], Outcome::Release);
+        settler.close(2);
+        settle(&settler, tokens[2], Outcome::Ack);
+        settle(&settler, tokens[3], Outcome::Retry { after: Duration::ZERO });
+        drop(settler.dropped(tokens[4]));
+        assert!(!settler.is_done(), "one is at work");
+        settle(&settler, tokens[5], Outcome::reject("no"));
+        assert_eq!(told(&settler), ["reject 6", "ack 3"]);
+        assert!(settler.is_done() && settler.due().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_decided_after_the_end_is_stale() {
+        let settler = settler(2, None);
+        let tokens = take(&settler, 1);
+        settler.end();
+        assert!(settler.generation().is_over());
+        assert_eq!(settle(&settler, tokens[0], Outcome::Ack), Settlement::Stale);
+        assert!(told(&settler).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_of_one_is_told_at_once() {
+        let settler = settler(1, None);
+        let tokens = take(&settler, 1);
+        settle(&settler, tokens[0], Outcome::Ack);
+        settler.posted().await;
+        assert_eq!(told(&settler), ["ack 1"]);
+    }
+}

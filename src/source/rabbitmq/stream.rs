@@ -28,6 +28,7 @@ impl Deliveries {
     pub(super) fn new(control: Control, pump: Pump, link: Link) -> Self {
         let (ending, ended) = oneshot::channel();
         let tray = pump.tray.clone();
+        control.connected(1);
         tokio::spawn(pump.run(link, ending));
         Self { control, tray, ended: Some(ended) }
     }
