@@ -31,7 +31,7 @@ impl Letter {
     }
 
     pub(super) fn key(&self) -> Option<Bytes> {
-        self.content.key.clone()
+        self.content.key().cloned()
     }
 
     /// What a consumer is given. One allocation: the message itself.
@@ -41,7 +41,7 @@ impl Letter {
         redelivered: bool,
         generation: Arc<Generation>,
     ) -> Message {
-        let (payload, key) = (content.payload.clone(), content.key.clone());
+        let (payload, key) = (content.message.payload().clone(), content.message.key().cloned());
         Message::native_builder(payload, generation, Stored(content))
             .maybe_key(key)
             .attempt(attempt)
@@ -53,12 +53,9 @@ impl Letter {
 /// What was published. Stored once, however often it is delivered or moved.
 #[derive(Debug)]
 pub(super) struct Content {
-    payload: Bytes,
-    pub(super) key: Option<Bytes>,
-    /// For its properties.
     message: Message,
     /// Added to the headers of the message, or instead of them.
-    headers: Vec<Header>,
+    headers: Option<Box<[Header]>>,
 }
 
 impl Content {
@@ -66,24 +63,23 @@ impl Content {
         let Publication { mut message, headers, .. } = publication;
         // The turn belongs to whoever runs the message that this is a copy of.
         let _theirs = message.set_turn(Turn::detached());
-        // A clone made here spares the first delivery the allocation that turns a vector into shared bytes.
-        let (payload, key) = (message.payload().clone(), message.key().cloned());
+        // A first clone may have to turn a vector into shared bytes: not when the message is delivered.
+        drop((message.payload().clone(), message.key().cloned()));
         match message.native::<Stored>() {
             // A message that moves from queue to queue for ever must not grow.
             Some(Stored(content)) => content.with(&headers),
-            None => Self { payload, key, message, headers },
+            None => Self { message, headers: boxed(headers) },
         }
+    }
+
+    pub(super) fn key(&self) -> Option<&Bytes> {
+        self.message.key()
     }
 
     /// A copy with these headers, too.
     fn with(&self, headers: &[Header]) -> Self {
-        let kept = self.headers.iter().filter(|(name, _)| headers.iter().all(|(new, _)| new != name));
-        Self {
-            payload: self.payload.clone(),
-            key: self.key.clone(),
-            message: self.message.clone(),
-            headers: kept.chain(headers).cloned().collect(),
-        }
+        let kept = self.headers().iter().filter(|(name, _)| headers.iter().all(|(new, _)| new != name));
+        Self { message: self.message.clone(), headers: boxed(kept.chain(headers).cloned().collect()) }
     }
 
     /// The dead letter of it.
@@ -95,9 +91,13 @@ impl Content {
         ])
     }
 
+    fn headers(&self) -> &[Header] {
+        self.headers.as_deref().unwrap_or_default()
+    }
+
     fn added(&self, name: &str) -> Option<Value<'_>> {
         // The last one counts, as when they were set one after the other.
-        self.headers.iter().rfind(|(n, _)| n == name).map(|(_, value)| value.clone())
+        self.headers().iter().rfind(|(n, _)| n == name).map(|(_, value)| value.clone())
     }
 }
 
@@ -138,6 +138,10 @@ impl Properties for Stored {
 
     fn headers(&self) -> Box<dyn Iterator<Item = (&str, Value<'_>)> + '_> {
         let original = self.original().headers().filter(|(name, _)| self.0.added(name).is_none());
-        Box::new(original.chain(self.0.headers.iter().map(|(name, value)| (&**name, value.clone()))))
+        Box::new(original.chain(self.0.headers().iter().map(|(name, value)| (&**name, value.clone()))))
     }
+}
+
+fn boxed(headers: Vec<Header>) -> Option<Box<[Header]>> {
+    (!headers.is_empty()).then(|| headers.into())
 }

@@ -43,7 +43,7 @@ impl Line {
     }
 
     fn enter(&mut self, letter: Letter) {
-        if let (Some(groups), Some(key)) = (&mut self.groups, &letter.content.key) {
+        if let (Some(groups), Some(key)) = (&mut self.groups, letter.content.key()) {
             match groups.entry(key.clone()) {
                 Entry::Occupied(mut group) => {
                     self.behind += 1;
@@ -102,7 +102,7 @@ impl Line {
     }
 
     fn follow(&mut self, letter: &Letter) {
-        let (Some(groups), Some(key)) = (&mut self.groups, &letter.content.key) else { return };
+        let (Some(groups), Some(key)) = (&mut self.groups, letter.content.key()) else { return };
         let Some(group) = groups.get_mut(key) else { return };
         group.ahead -= 1;
         if group.ahead > 0 {

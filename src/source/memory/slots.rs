@@ -24,6 +24,7 @@ impl<T> Slots<T> {
         self.full
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> usize {
         let index = self.free;
         match self.slots.get_mut(index) {
@@ -41,17 +42,23 @@ impl<T> Slots<T> {
         index
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, index: usize) -> Option<T> {
         let slot = self.slots.get_mut(index)?;
-        if let Slot::Free(_) = slot {
-            return None;
+        match std::mem::replace(slot, Slot::Free(self.free)) {
+            Slot::Full(value) => {
+                self.free = index;
+                self.full -= 1;
+                Some(value)
+            }
+            free => {
+                *slot = free;
+                None
+            }
         }
-        let Slot::Full(value) = std::mem::replace(slot, Slot::Free(self.free)) else { return None };
-        self.free = index;
-        self.full -= 1;
-        Some(value)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         match self.slots.get_mut(index)? {
             Slot::Full(value) => Some(value),

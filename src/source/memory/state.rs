@@ -86,22 +86,27 @@ pub(super) enum Rest {
 #[must_use]
 pub(super) struct Wakes {
     first: Option<Waker>,
-    others: Vec<Waker>,
+    // In a box of its own: there are seldom any, and then this is nothing to drop.
+    others: Option<Box<Others>>,
 }
+
+#[derive(Debug, Default)]
+struct Others(Vec<Waker>);
 
 impl Wakes {
     fn add(&mut self, waker: Option<Waker>) {
         match (&self.first, waker) {
             (None, waker) => self.first = waker,
-            (Some(_), waker) => self.others.extend(waker),
+            (Some(_), waker) => self.others.get_or_insert_default().0.extend(waker),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn wake(self) {
-        if let Some(waker) = self.first {
-            waker.wake();
-            self.others.into_iter().for_each(Waker::wake);
+        let Some(waker) = self.first else { return };
+        waker.wake();
+        if let Some(others) = self.others {
+            others.0.into_iter().for_each(Waker::wake);
         }
     }
 }
