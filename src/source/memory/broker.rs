@@ -127,16 +127,14 @@ impl Broker {
         let mut lost = Vec::new();
         {
             let mut state = self.lock();
-            state.closed = true;
+            if std::mem::replace(&mut state.closed, true) {
+                return;
+            }
             for queue in &mut state.queues {
-                lost.extend(queue.disconnect(&mut wakes));
-                queue.wake_all(&mut wakes);
+                lost.extend(queue.close(&mut wakes));
             }
         }
-        for control in lost {
-            let error = BoxError::from(closed(control.origin().name()));
-            control.closed(Some(SharedError::from(error)));
-        }
+        lost.iter().for_each(tell_closed);
         wakes.wake();
     }
 
@@ -165,6 +163,12 @@ impl fmt::Debug for Broker {
 /// Why a consumer of `queue` ended.
 pub(super) fn closed(queue: &str) -> SourceError {
     SourceError::new(SourceErrorKind::Closed, format!("the in-process broker of queue `{queue}` was closed"))
+}
+
+/// Tells the health of a consumer that the broker is gone.
+pub(super) fn tell_closed(control: &Control) {
+    let error = BoxError::from(closed(control.origin().name()));
+    control.closed(Some(SharedError::from(error)));
 }
 
 /// Tells the health of consumers that lost their connection.

@@ -144,9 +144,10 @@ impl Consumer {
             }
             Rest::Message
         };
-        queue.rest(self.subscription, rest, cx.waker(), &mut wakes);
+        let replaced = queue.rest(self.subscription, rest, cx.waker(), &mut wakes);
         let until = queue.line.due().filter(|_| rest == Rest::Message);
         drop(state);
+        drop(replaced);
         wakes.wake();
         Next::Nothing(until)
     }
@@ -226,13 +227,15 @@ impl Source for Consumer {
         }
         let queue = &mut state.queues[this.queue];
         if queue.subscriptions.get_mut(this.subscription).is_some_and(|this| this.held.len() > 0) {
-            queue.rest(this.subscription, Rest::Settled, cx.waker(), &mut wakes);
+            let replaced = queue.rest(this.subscription, Rest::Settled, cx.waker(), &mut wakes);
             drop(state);
+            drop(replaced);
             wakes.wake();
             return Poll::Pending;
         }
-        queue.subscriptions.remove(this.subscription);
+        let removed = queue.subscriptions.remove(this.subscription);
         drop(state);
+        drop(removed);
         this.gone = true;
         this.control.closed(None);
         Poll::Ready(Ok(()))
@@ -245,18 +248,13 @@ impl Drop for Consumer {
             return;
         }
         self.end();
-        let was_closed = {
+        let (was_closed, abandoned);
+        {
             let mut state = self.broker.lock();
-            let closed = state.closed;
-            let subscriptions = &mut state.queues[self.queue].subscriptions;
-            if let Some(this) = subscriptions.get_mut(self.subscription) {
-                this.abandoned = true;
-                if this.held.len() == 0 {
-                    subscriptions.remove(self.subscription);
-                }
-            }
-            closed
-        };
+            was_closed = state.closed;
+            abandoned = state.queues[self.queue].abandon(self.subscription);
+        }
+        drop(abandoned);
         if !was_closed {
             self.control.closed(None);
         }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use tower_mq_delivery::{Attempts, Capabilities, Origin};
 
 use super::{
-    broker::Broker,
+    broker::{Broker, tell_closed},
     consumer::Consumer,
     letter::Letter,
     state::{DeadLetters, State, Wakes},
@@ -85,9 +85,10 @@ impl Queue {
     #[must_use = "a consumer does nothing unless it is polled"]
     pub fn consume(self) -> Consumer {
         let mut wakes = Wakes::default();
-        let (control, queue, subscription, generation);
+        let (closed, control, queue, subscription, generation);
         {
             let mut state = self.broker.lock();
+            closed = state.closed;
             queue = self.set_up(&mut state, &mut wakes);
             let queue = &mut state.queues[queue];
             let capabilities = capabilities(queue.line.is_grouped());
@@ -96,7 +97,10 @@ impl Queue {
             (subscription, generation) = queue.subscribe(self.window, control.clone());
         }
         wakes.wake();
-        control.connected(generation.number());
+        match closed {
+            true => tell_closed(&control),
+            false => control.connected(generation.number()),
+        }
         Consumer::new(self.broker, queue, subscription, generation, control)
     }
 

@@ -281,12 +281,22 @@ impl Queue {
     }
 
     /// The consumer waits. If it was woken for a message that it does not take, another one is woken.
-    pub(super) fn rest(&mut self, subscription: usize, rest: Rest, waker: &Waker, wakes: &mut Wakes) {
-        let Some(this) = self.subscriptions.get_mut(subscription) else { return };
-        match &mut this.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
+    ///
+    /// Gives back the waker of before, to be dropped when the lock is released: it may be the last of a task that holds
+    /// deliveries.
+    #[must_use]
+    pub(super) fn rest(
+        &mut self,
+        subscription: usize,
+        rest: Rest,
+        waker: &Waker,
+        wakes: &mut Wakes,
+    ) -> Option<Waker> {
+        let this = self.subscriptions.get_mut(subscription)?;
+        let replaced = match &this.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => this.waker.replace(waker.clone()),
+        };
         if this.rest != rest {
             self.stir(subscription);
             if rest == Rest::Message {
@@ -298,6 +308,19 @@ impl Queue {
         }
         if rest != Rest::Message {
             self.wake_next(wakes);
+        }
+        replaced
+    }
+
+    /// The consumer is dropped: what it holds can still be settled. Gives back what is to be dropped when the lock is
+    /// released.
+    pub(super) fn abandon(&mut self, subscription: usize) -> (Option<Subscription>, Option<Waker>) {
+        let Some(this) = self.subscriptions.get_mut(subscription) else { return (None, None) };
+        this.abandoned = true;
+        let waker = this.waker.take();
+        match this.held.len() {
+            0 => (self.subscriptions.remove(subscription), waker),
+            _ => (None, waker),
         }
     }
 
@@ -350,7 +373,14 @@ impl Queue {
         lost
     }
 
-    /// The same for one.
+    /// The same, and for good: whose health is to be told, whether they were connected or not.
+    pub(super) fn close(&mut self, wakes: &mut Wakes) -> Vec<Control> {
+        self.disconnect(wakes);
+        self.wake_all(wakes);
+        self.subscriptions.iter().map(|subscription| subscription.control.clone()).collect()
+    }
+
+    /// The same as [`disconnect`](Self::disconnect) for one.
     pub(super) fn disconnect_one(&mut self, subscription: usize, wakes: &mut Wakes) -> Option<Control> {
         let lost = self.subscriptions.get_mut(subscription)?.disconnect(&mut self.line, wakes);
         self.after_disconnect(wakes);

@@ -138,6 +138,43 @@ fn a_broker_that_goes_away_ends_its_consumers_with_an_error() {
 }
 
 #[test]
+fn a_broker_that_is_gone_is_told_to_those_who_were_reconnecting_and_to_those_who_come() {
+    let broker = Broker::new();
+    let mut orders = broker.queue("orders").consume();
+    broker.disconnect_consumers();
+    broker.close();
+    let mut late = broker.queue("orders").consume();
+    for consumer in [&mut orders, &mut late] {
+        assert!(matches!(consumer.handle().health().state, State::Closed { error: Some(_) }));
+        assert!(next(consumer).is_none());
+        assert!(matches!(poll_closed(consumer), Poll::Ready(Err(_))));
+    }
+}
+
+/// Dropping the last waker of a task may drop what the task holds: here, a delivery.
+#[test]
+fn a_waker_that_holds_a_delivery_is_dropped_outside_the_lock() {
+    struct Holds(#[allow(dead_code)] Delivery);
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {}
+    }
+    let broker = Broker::new();
+    publish(&broker, ["a", "b", "c"]);
+    let mut held = all(&mut broker.queue("orders").consume());
+    let mut holder = || Waker::from(Arc::new(Holds(held.remove(0))));
+    let mut orders = broker.queue("orders").consume();
+    assert!(poll(&mut orders, &holder()).is_pending());
+    assert!(
+        poll(&mut orders, &holder()).is_pending(),
+        "the first waker is replaced, and its delivery comes back"
+    );
+    orders.handle().close(Drain::Finish);
+    assert!(Pin::new(&mut orders).poll_closed(&mut Context::from_waker(&holder())).is_ready());
+    drop(orders);
+    assert_eq!(broker.depth("orders").ready, 3);
+}
+
+#[test]
 fn deliveries_outlive_their_consumer_and_go_back_when_dropped() {
     let broker = Broker::new();
     publish(&broker, ["a", "b"]);
