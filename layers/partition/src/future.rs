@@ -10,7 +10,7 @@ use std::{
 use tower_mq_delivery::{BoxError, CarryOne};
 use tower_service::Service;
 
-use crate::{inline::Ticket, slots::Caller};
+use crate::{slots::Caller, ticket::Ticket};
 
 /// The answer to a delivery that is in a lane.
 ///

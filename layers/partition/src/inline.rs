@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -15,61 +14,49 @@ use tower_service::Service;
 use crate::{capacity::Capacity, queues::Queues, service::Template, sync::Mutex};
 
 /// A future that can be pinned in its box, and a box that can be used again.
-type Slot<F> = Pin<Box<Option<F>>>;
+pub(crate) type Slot<F> = Pin<Box<Option<F>>>;
 
 /// What waits, and who is free. Shared by the handles and the response futures.
 pub(crate) struct Inline<S, R>
 where
     S: Service<R>,
 {
-    state: Mutex<State<S, S::Future>>,
+    state: Mutex<State<S, R, S::Future>>,
     capacity: Capacity,
     template: Template<S>,
     by_lane: bool,
 }
 
-struct State<S, F> {
+pub(crate) struct State<S, R, F> {
     queues: Queues,
     /// By place.
-    seats: Box<[Seat<S>]>,
-    /// Keys that may run: something of theirs waits, nothing runs.
+    seats: Box<[Seat<S, R, F>]>,
+    /// Keys that may run, but there is no worker: something of theirs waits, nothing runs. A lane has its own worker.
     runnable: VecDeque<u64>,
-    free: Free<S>,
+    free: Free<S, R, F>,
     spare: Vec<Slot<F>>,
 }
 
 /// Where the one who has this place waits for a worker.
-struct Seat<S> {
+struct Seat<S, R, F> {
+    request: Option<R>,
     waker: Option<Waker>,
-    worker: Option<Box<Worker<S>>>,
+    worker: Option<Box<Worker<S, R, F>>>,
     /// Nobody waits any more. The place is free when its turn comes.
     gone: bool,
 }
 
-/// One clone of the service. Who has it may run.
-struct Worker<S> {
-    service: Option<S>,
-    /// The service panicked, or was asked for readiness and not called: it may hold a reservation that others wait for.
-    /// It is replaced by a clone, which holds none.
-    spoilt: bool,
-    /// The service will never be ready again.
-    failed: Option<SharedError>,
-    turns: Arc<Turns>,
-    sequence: u64,
-    lane: usize,
-}
-
 /// The workers that nobody has.
-enum Free<S> {
+enum Free<S, R, F> {
     /// Each works for its own lane.
-    ByLane(Box<[Option<Box<Worker<S>>>]>),
+    ByLane(Box<[Option<Box<Worker<S, R, F>>>]>),
     /// All work for all.
-    Any(Vec<Box<Worker<S>>>),
+    Any(Vec<Box<Worker<S, R, F>>>),
 }
 
-impl<S> Free<S> {
+impl<S, R, F> Free<S, R, F> {
     #[inline]
-    fn take(&mut self, key: u64) -> Option<Box<Worker<S>>> {
+    fn take(&mut self, key: u64) -> Option<Box<Worker<S, R, F>>> {
         match self {
             Self::ByLane(workers) => workers[key as usize].take(),
             Self::Any(workers) => workers.pop(),
@@ -77,7 +64,7 @@ impl<S> Free<S> {
     }
 
     #[inline]
-    fn put(&mut self, worker: Box<Worker<S>>) {
+    fn put(&mut self, worker: Box<Worker<S, R, F>>) {
         match self {
             Self::ByLane(workers) => {
                 let lane = worker.lane;
@@ -88,36 +75,162 @@ impl<S> Free<S> {
     }
 }
 
-impl<S, F> State<S, F> {
-    /// Gives a free worker to the next key that may run. Whatever has happened, at most one worker and one key were
-    /// missing each other. Gives back whom to wake; `gone` are places that are free now.
-    #[inline]
-    fn grant(&mut self, gone: &mut Vec<u32>) -> Option<Waker> {
-        while let Some(&key) = self.runnable.front() {
-            let worker = self.free.take(key)?;
-            self.runnable.pop_front();
-            let Some(place) = self.queues.take(key, 0) else {
-                self.free.put(worker);
-                continue;
-            };
-            let seat = &mut self.seats[place as usize];
-            if mem::take(&mut seat.gone) {
-                gone.push(place);
-                self.free.put(worker);
-                self.finish(key);
-                continue;
-            }
-            seat.worker = Some(worker);
-            return seat.waker.take();
+/// One clone of the service, and what it is busy with. Who has it may run.
+pub(crate) struct Worker<S, R, F> {
+    service: Option<S>,
+    /// The service panicked, or was asked for readiness and not called: it may hold a reservation that others wait for.
+    /// It is replaced by a clone, which holds none.
+    spoilt: bool,
+    /// The service will never be ready again.
+    failed: Option<SharedError>,
+    /// There until the service is called.
+    request: Option<R>,
+    slot: Slot<F>,
+    turns: Arc<Turns>,
+    sequence: u64,
+    lane: usize,
+}
+
+impl<S, R, F> Worker<S, R, F> {
+    fn new(lane: usize) -> Self {
+        Self {
+            service: None,
+            spoilt: false,
+            failed: None,
+            request: None,
+            slot: Box::pin(None),
+            turns: Turns::new(),
+            sequence: 0,
+            lane,
         }
-        None
     }
 
+    /// Its delivery keeps the order elsewhere from now on. If not, the waker is woken when it does.
+    pub(crate) fn is_passed(&self, cx: &mut Context<'_>) -> bool {
+        self.request.is_none() && self.turns.wait(self.sequence, u64::MAX, cx)
+    }
+
+    /// Drops what it is busy with.
     #[inline]
-    fn finish(&mut self, key: u64) {
-        if self.queues.finish(key) {
-            self.runnable.push_back(key);
+    fn rest(&mut self) {
+        self.request = None;
+        self.slot.set(None);
+        if mem::take(&mut self.spoilt) {
+            self.service = None;
         }
+    }
+}
+
+impl<S, R> Worker<S, R, S::Future>
+where
+    S: Service<R> + Clone,
+    S::Error: Into<BoxError>,
+    R: CarryOne,
+{
+    /// Runs its delivery.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        inline: &Inline<S, R>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<S::Response, BoxError>> {
+        if self.request.is_some() {
+            ready!(self.poll_start(inline, cx))?;
+        }
+        let Some(future) = self.slot.as_mut().as_pin_mut() else { return Poll::Pending };
+        future.poll(cx).map_err(Into::into)
+    }
+
+    /// Asks for readiness, then calls the service.
+    #[inline]
+    fn poll_start(&mut self, inline: &Inline<S, R>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if let Some(error) = &self.failed {
+            return Poll::Ready(Err(error.clone().into()));
+        }
+        let service = self.service.get_or_insert_with(|| inline.template.service());
+        self.spoilt = true;
+        if let Err(error) = ready!(service.poll_ready(cx)) {
+            let error = SharedError::from(error.into());
+            self.failed = Some(error.clone());
+            inline.capacity.fail(&error);
+            return Poll::Ready(Err(error.into()));
+        }
+        let Some(mut request) = self.request.take() else { return Poll::Pending };
+        self.sequence += 1;
+        let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
+        let future = service.call(request);
+        self.spoilt = false;
+        self.slot.set(Some(future));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S, R, F> State<S, R, F> {
+    /// Gives the worker to the first of this key who still waits. `gone` are places that are free now. `Err`: nobody
+    /// waits, here is the worker.
+    #[inline]
+    fn seat(
+        &mut self,
+        key: u64,
+        worker: Box<Worker<S, R, F>>,
+        gone: &mut Vec<u32>,
+    ) -> Result<Option<Waker>, Box<Worker<S, R, F>>> {
+        while let Some(place) = self.queues.take(key, 0) {
+            let seat = &mut self.seats[place as usize];
+            if !mem::take(&mut seat.gone) {
+                seat.worker = Some(worker);
+                return Ok(seat.waker.take());
+            }
+            gone.push(place);
+            if !self.queues.finish(key) {
+                break;
+            }
+        }
+        Err(worker)
+    }
+
+    /// A worker is free, or a key, or both; at most one of each was missing the other. Gives back whom to wake.
+    #[inline]
+    fn release(
+        &mut self,
+        worker: Option<Box<Worker<S, R, F>>>,
+        key: Option<u64>,
+        gone: &mut Vec<u32>,
+    ) -> Option<Waker> {
+        let waits = key.filter(|key| self.queues.finish(*key));
+        let mut worker = match (worker, &mut self.free) {
+            (Some(worker), Free::ByLane(_)) => {
+                let back = match waits {
+                    Some(lane) => self.seat(lane, worker, gone),
+                    None => Err(worker),
+                };
+                return back.unwrap_or_else(|worker| {
+                    self.free.put(worker);
+                    None
+                });
+            }
+            (Some(worker), Free::Any(_)) => {
+                self.runnable.extend(waits);
+                worker
+            }
+            (None, free) => {
+                let key = waits?;
+                let Some(worker) = free.take(key) else {
+                    self.runnable.push_back(key);
+                    return None;
+                };
+                self.runnable.push_back(key);
+                worker
+            }
+        };
+        while let Some(key) = self.runnable.pop_front() {
+            match self.seat(key, worker, gone) {
+                Ok(waker) => return waker,
+                Err(back) => worker = back,
+            }
+        }
+        self.free.put(worker);
+        None
     }
 }
 
@@ -126,19 +239,12 @@ where
     S: Service<R>,
 {
     pub(crate) fn new(template: Template<S>, n: usize, places: u32, by_lane: bool) -> Self {
-        let worker = |lane| {
-            Box::new(Worker {
-                service: None,
-                spoilt: false,
-                failed: None,
-                turns: Turns::new(),
-                sequence: 0,
-                lane,
-            })
-        };
+        let worker = |lane| Box::new(Worker::new(lane));
         let state = State {
             queues: if by_lane { Queues::of_lanes(n, places) } else { Queues::of_keys(places) },
-            seats: (0..places).map(|_| Seat { waker: None, worker: None, gone: false }).collect(),
+            seats: (0..places)
+                .map(|_| Seat { request: None, waker: None, worker: None, gone: false })
+                .collect(),
             runnable: VecDeque::with_capacity(places as usize),
             free: match by_lane {
                 true => Free::ByLane((0..n).map(|lane| Some(worker(lane))).collect()),
@@ -155,102 +261,28 @@ where
 
     /// Puts the delivery at the end of its key's queue.
     #[inline]
-    pub(crate) fn enter(self: &Arc<Self>, key: u64, request: R, place: u32) -> Ticket<S, R> {
-        let (mut worker, mut slot, mut gone) = (None, None, Vec::new());
-        let mut state = self.state.lock();
-        let mut waker = None;
-        if state.queues.push(key, place) {
-            state.runnable.push_back(key);
-            waker = state.grant(&mut gone);
-            // Nobody is ahead of it: it need not ask again.
-            worker = state.seats[place as usize].worker.take();
-            slot = worker.as_ref().and_then(|_| state.spare.pop());
-        }
-        drop(state);
-        self.tell(gone, waker);
-        Ticket {
-            inline: self.clone(),
-            place,
-            key,
-            request: Some(request),
-            worker,
-            slot,
-            holds: true,
-            done: false,
-        }
-    }
-
-    /// Changes the state, grants, and then tells whom it concerns, without the lock.
-    #[inline]
-    fn change(&self, change: impl FnOnce(&mut State<S, S::Future>)) {
+    pub(crate) fn enter(&self, key: u64, request: R, place: u32) {
         let mut gone = Vec::new();
-        let mut state = self.state.lock();
-        change(&mut state);
-        let waker = state.grant(&mut gone);
-        drop(state);
-        self.tell(gone, waker);
-    }
-
-    #[inline]
-    fn tell(&self, gone: Vec<u32>, waker: Option<Waker>) {
-        gone.into_iter().for_each(|place| self.capacity.give_back(place));
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-/// A delivery in its queue, running or not. Dropped, it is cancelled at once.
-pub(crate) struct Ticket<S, R>
-where
-    S: Service<R>,
-{
-    inline: Arc<Inline<S, R>>,
-    place: u32,
-    key: u64,
-    /// There until the service is called.
-    request: Option<R>,
-    worker: Option<Box<Worker<S>>>,
-    slot: Option<Slot<S::Future>>,
-    /// The key, or the queue, is not free for the next one.
-    holds: bool,
-    done: bool,
-}
-
-impl<S, R> Ticket<S, R>
-where
-    S: Service<R> + Clone,
-    S::Error: Into<BoxError>,
-    R: CarryOne,
-{
-    #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Response, BoxError>> {
-        assert!(!self.done, "the response of a partition was polled after it was ready");
-        if self.request.is_some() && self.worker.is_none() {
-            ready!(self.poll_worker(cx));
-        }
-        match catch_unwind(AssertUnwindSafe(|| self.poll_run(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(answer)) => {
-                self.leave();
-                Poll::Ready(answer)
-            }
-            Err(panic) => {
-                self.leave();
-                resume_unwind(panic)
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.seats[place as usize].request = Some(request);
+        if state.queues.push(key, place) {
+            match state.free.take(key) {
+                // It is the first of its key, so nobody else is woken.
+                Some(worker) => _ = state.seat(key, worker, &mut gone),
+                None => state.runnable.push_back(key),
             }
         }
     }
 
     /// Waits for the turn of its key, and for a worker.
     #[inline]
-    fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.inline.state.lock();
-        let seat = &mut state.seats[self.place as usize];
-        if let Some(worker) = seat.worker.take() {
-            self.worker = Some(worker);
-            self.slot = state.spare.pop();
-            return Poll::Ready(());
+    pub(crate) fn poll_worker(&self, place: u32, cx: &mut Context<'_>) -> Poll<Box<Worker<S, R, S::Future>>> {
+        let mut state = self.state.lock();
+        let seat = &mut state.seats[place as usize];
+        if let Some(mut worker) = seat.worker.take() {
+            worker.request = seat.request.take();
+            return Poll::Ready(worker);
         }
         let replaced = match &seat.waker {
             Some(waker) if waker.will_wake(cx.waker()) => None,
@@ -261,122 +293,53 @@ where
         Poll::Pending
     }
 
+    /// Nobody waits at this place any more. If a worker was there already, it looks for other work.
+    pub(crate) fn stand_up(&self, place: u32, key: u64) {
+        let mut state = self.state.lock();
+        let seat = &mut state.seats[place as usize];
+        let (request, waker, worker) = (seat.request.take(), seat.waker.take(), seat.worker.take());
+        seat.gone = worker.is_none();
+        drop(state);
+        drop((request, waker));
+        if let Some(worker) = worker {
+            self.leave(worker, key, place);
+        }
+    }
+
+    /// A delivery is done with, or nobody wants it. What it ran is gone before anything of the same key starts.
     #[inline]
-    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Response, BoxError>> {
-        if self.request.is_some()
-            && let Err(error) = ready!(self.poll_start(cx))
-        {
-            return Poll::Ready(Err(error));
-        }
-        let Some(future) = self.slot.as_mut().and_then(|slot| slot.as_mut().as_pin_mut()) else {
-            return Poll::Pending;
-        };
-        if let Poll::Ready(answer) = future.poll(cx) {
-            return Poll::Ready(answer.map_err(Into::into));
-        }
-        if let Some(worker) = &self.worker
-            && worker.turns.wait(worker.sequence, u64::MAX, cx)
-        {
-            self.pass();
-        }
-        Poll::Pending
+    pub(crate) fn leave(&self, mut worker: Box<Worker<S, R, S::Future>>, key: u64, place: u32) {
+        worker.rest();
+        self.release(Some(worker), Some(key));
+        self.capacity.give_back(place);
     }
 
-    /// Asks for readiness, then calls the service.
+    /// The turn of its delivery was passed: somebody in the service keeps the order from here, so the worker is free.
+    /// A lane is free with it; a key is not: a batch never has one key twice. Gives back where the delivery runs.
+    pub(crate) fn pass(&self, mut worker: Box<Worker<S, R, S::Future>>, key: u64) -> Slot<S::Future> {
+        let spare = self.state.lock().spare.pop().unwrap_or_else(|| Box::pin(None));
+        let slot = mem::replace(&mut worker.slot, spare);
+        self.release(Some(worker), self.by_lane.then_some(key));
+        slot
+    }
+
+    /// A delivery whose turn was passed is done with, or nobody wants it.
+    pub(crate) fn leave_passed(&self, mut slot: Slot<S::Future>, key: u64, place: u32) {
+        slot.set(None);
+        self.state.lock().spare.push(slot);
+        self.release(None, (!self.by_lane).then_some(key));
+        self.capacity.give_back(place);
+    }
+
     #[inline]
-    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        let Some(worker) = &mut self.worker else { return Poll::Pending };
-        if let Some(error) = &worker.failed {
-            return Poll::Ready(Err(error.clone().into()));
+    fn release(&self, worker: Option<Box<Worker<S, R, S::Future>>>, key: Option<u64>) {
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        let waker = state.release(worker, key, &mut gone);
+        drop(state);
+        gone.into_iter().for_each(|place| self.capacity.give_back(place));
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        let service = worker.service.get_or_insert_with(|| self.inline.template.service());
-        worker.spoilt = true;
-        let ready = service.poll_ready(cx);
-        if let Err(error) = ready!(ready) {
-            let error = SharedError::from(error.into());
-            worker.failed = Some(error.clone());
-            self.inline.capacity.fail(&error);
-            return Poll::Ready(Err(error.into()));
-        }
-        let Some(mut request) = self.request.take() else { return Poll::Pending };
-        worker.sequence += 1;
-        let _theirs = request.message_mut().set_turn(worker.turns.turn(worker.sequence));
-        let future = service.call(request);
-        worker.spoilt = false;
-        self.slot.get_or_insert_with(|| Box::pin(None)).set(Some(future));
-        Poll::Ready(Ok(()))
-    }
-
-    /// Its turn was passed: somebody in the service keeps the order from here, so the worker is free. A lane is free
-    /// with it; a key is not: a batch never has one key twice.
-    fn pass(&mut self) {
-        let Some(worker) = self.worker.take() else { return };
-        let (key, frees_queue) = (self.key, self.inline.by_lane);
-        self.holds = !frees_queue;
-        self.inline.change(|state| {
-            state.free.put(worker);
-            if frees_queue {
-                state.finish(key);
-            }
-        });
-    }
-}
-
-impl<S, R> Ticket<S, R>
-where
-    S: Service<R>,
-{
-    /// It is done with, or nobody wants it: makes room for the next one.
-    #[inline]
-    fn leave(&mut self) {
-        self.done = true;
-        // What it ran is gone before anything of the same key starts.
-        drop(self.request.take());
-        let mut slot = self.slot.take();
-        if let Some(slot) = &mut slot {
-            slot.set(None);
-        }
-        let mut worker = self.worker.take();
-        if let Some(worker) = &mut worker
-            && mem::take(&mut worker.spoilt)
-        {
-            worker.service = None;
-        }
-        let (key, holds) = (self.key, self.holds);
-        self.inline.change(|state| {
-            state.spare.extend(slot);
-            if let Some(worker) = worker {
-                state.free.put(worker);
-            }
-            if holds {
-                state.finish(key);
-            }
-        });
-        self.inline.capacity.give_back(self.place);
-    }
-}
-
-impl<S, R> Drop for Ticket<S, R>
-where
-    S: Service<R>,
-{
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        if self.request.is_some() && self.worker.is_none() {
-            let mut state = self.inline.state.lock();
-            let seat = &mut state.seats[self.place as usize];
-            let waker = seat.waker.take();
-            self.worker = seat.worker.take();
-            seat.gone = self.worker.is_none();
-            let gone = seat.gone;
-            drop(state);
-            drop(waker);
-            if gone {
-                return;
-            }
-        }
-        self.leave();
     }
 }

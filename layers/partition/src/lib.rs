@@ -84,6 +84,7 @@ mod queues;
 mod service;
 mod slots;
 mod sync;
+mod ticket;
 mod worker;
 
 pub use error::{Closed, NoRuntime};

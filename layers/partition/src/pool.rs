@@ -79,7 +79,7 @@ impl<R, A> Pool<R, A> {
                 }
                 state.runnable.push_back(key);
                 return match start {
-                    Some(Ok(start)) => Entered::Start((start, state.hire(self))),
+                    Some(Ok(start)) => Entered::Start((start, Worker::new(self.clone(), state.hire()))),
                     _ => {
                         let waker = state.search();
                         drop(state);
@@ -115,12 +115,13 @@ impl<R, A> State<R, A> {
         self.alive < workers && self.idle.is_empty() && self.searcher.is_none()
     }
 
-    /// A new worker, which is under way.
-    fn hire(&mut self, pool: &Arc<Pool<R, A>>) -> Worker<R, A> {
+    /// A new worker, which is under way. Gives back its name.
+    #[cold]
+    fn hire(&mut self) -> u64 {
         self.alive += 1;
         self.named += 1;
         self.searcher = Some(self.named);
-        Worker { pool: pool.clone(), name: self.named, idle: false, looked: false, finished: Vec::new() }
+        self.named
     }
 
     /// An idle worker is sent to look for work, if there is work and nobody is looking.
@@ -167,21 +168,41 @@ impl<R, A> State<R, A> {
 /// A worker's end of the pool. Dropped, it lets go of its keys; the last one answers what waits.
 pub(crate) struct Worker<R, A> {
     pool: Arc<Pool<R, A>>,
+    me: Me,
+}
+
+/// What a worker knows of itself.
+struct Me {
     name: u64,
     /// It has left its waker in the pool.
     idle: bool,
     /// It has looked for work since it last gave way.
     looked: bool,
+    /// There is more to do than workers to do it: this one is to be started.
+    hired: Option<u64>,
     /// Keys that are done with, and have not been handed back yet.
     finished: Vec<u64>,
 }
 
-/// A delivery that was taken.
-pub(crate) struct Taken<R, A> {
-    pub(crate) request: R,
-    pub(crate) tag: Held<A>,
-    /// To be started: there is more to do than workers to do it.
-    pub(crate) another: Option<Worker<R, A>>,
+impl Me {
+    /// Is neither idle nor under way any more.
+    #[inline]
+    fn arrive<R, A>(&mut self, state: &mut State<R, A>) {
+        if state.searcher == Some(self.name) {
+            state.searcher = None;
+        }
+        // A waker of this task itself: it may be dropped under the lock, and ends nothing.
+        if mem::take(&mut self.idle) {
+            state.idle.retain(|(name, _)| *name != self.name);
+        }
+    }
+
+    #[inline]
+    fn hand_back<R, A>(&mut self, state: &mut State<R, A>) {
+        while let Some(key) = self.finished.pop() {
+            state.finish(key);
+        }
+    }
 }
 
 /// The key of a delivery is held until the response is there, not only until its turn is passed: a batch never has
@@ -203,32 +224,37 @@ impl<A> Tag for Held<A> {
 }
 
 impl<R, A> Worker<R, A> {
-    /// The next delivery whose key nobody works on.
+    fn new(pool: Arc<Pool<R, A>>, name: u64) -> Self {
+        Self { pool, me: Me { name, idle: false, looked: false, hired: None, finished: Vec::new() } }
+    }
+
+    /// The next delivery whose key nobody works on. Afterwards, [`hired`](Self::hired) is to be started.
     #[inline]
-    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken<R, A>>> {
-        let pool = self.pool.clone();
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Held<A>)>> {
+        let Self { pool, me } = self;
         let mut state = pool.state.lock();
-        self.looked = true;
-        for key in self.finished.drain(..) {
-            state.finish(key);
-        }
-        self.arrive(&mut state);
+        me.looked = true;
+        me.hand_back(&mut state);
+        me.arrive(&mut state);
         while let Some(key) = state.runnable.pop_front() {
-            let place = state.queues.take(key, self.name);
+            let place = state.queues.take(key, me.name);
             let Some((request, runner)) = place.and_then(|place| state.jobs[place as usize].take()) else {
                 state.finish(key);
                 continue;
             };
-            let (waker, another) = match state.runnable.is_empty() {
-                true => (None, None),
-                false if state.wants_another(self.pool.workers) => (None, Some(state.hire(&self.pool))),
-                false => (state.search(), None),
+            let waker = if state.runnable.is_empty() || state.searcher.is_some() {
+                None
+            } else if state.wants_another(pool.workers) {
+                me.hired = Some(state.hire());
+                None
+            } else {
+                state.search()
             };
             drop(state);
             if let Some(waker) = waker {
                 waker.wake();
             }
-            return Poll::Ready(Some(Taken { request, tag: Held { runner, key }, another }));
+            return Poll::Ready(Some((request, Held { runner, key })));
         }
         if state.is_over() {
             let idle = mem::take(&mut state.idle);
@@ -236,46 +262,38 @@ impl<R, A> Worker<R, A> {
             idle.into_iter().for_each(|(_, waker)| waker.wake());
             return Poll::Ready(None);
         }
-        self.idle = true;
-        state.idle.push((self.name, cx.waker().clone()));
+        me.idle = true;
+        state.idle.push((me.name, cx.waker().clone()));
         Poll::Pending
     }
 
-    /// Is neither idle nor under way any more.
+    /// A worker that is to be started.
     #[inline]
-    fn arrive(&mut self, state: &mut State<R, A>) {
-        if state.searcher == Some(self.name) {
-            state.searcher = None;
-        }
-        // A waker of this task itself: it may be dropped under the lock, and ends nothing.
-        if mem::take(&mut self.idle) {
-            state.idle.retain(|(name, _)| *name != self.name);
-        }
+    pub(crate) fn hired(&mut self) -> Option<Self> {
+        self.me.hired.take().map(|name| Self::new(self.pool.clone(), name))
     }
 
     /// The delivery is done with.
     #[inline]
     pub(crate) fn finish(&mut self, key: u64) {
-        self.finished.push(key);
+        self.me.finished.push(key);
     }
 
     /// Hands the finished keys back before the worker gives way. If it did not look for work, because a parked delivery
     /// of its own has woken up, it must not be the one who is sent to look.
     #[inline]
     pub(crate) fn rest(&mut self) {
-        let away = self.idle && !self.looked;
-        self.looked = false;
-        if self.finished.is_empty() && !away {
+        let Self { pool, me } = self;
+        let away = me.idle && !me.looked;
+        me.looked = false;
+        if me.finished.is_empty() && !away {
             return;
         }
-        let pool = self.pool.clone();
         let mut state = pool.state.lock();
         if away {
-            self.arrive(&mut state);
+            me.arrive(&mut state);
         }
-        for key in self.finished.drain(..) {
-            state.finish(key);
-        }
+        me.hand_back(&mut state);
         let over = if state.is_over() { mem::take(&mut state.idle) } else { Vec::new() };
         let waker = state.search();
         drop(state);
@@ -303,24 +321,20 @@ impl<R, A> Worker<R, A> {
 
 impl<R, A> Drop for Worker<R, A> {
     fn drop(&mut self) {
-        let mut state = self.pool.state.lock();
-        let finished = mem::take(&mut self.finished);
-        finished.into_iter().for_each(|key| state.finish(key));
+        let Self { pool, me } = self;
+        let mut state = pool.state.lock();
+        me.hand_back(&mut state);
         // What this worker ran has been dropped before it was.
-        for key in state.queues.held_by(self.name) {
+        for key in state.queues.held_by(me.name) {
             state.finish(key);
         }
-        let me = state.idle.iter().position(|(name, _)| *name == self.name);
-        let mine = me.map(|at| state.idle.swap_remove(at));
-        if state.searcher == Some(self.name) {
-            state.searcher = None;
-        }
+        me.arrive(&mut state);
         state.alive -= 1;
         let waiting = if state.alive == 0 { state.clear() } else { Vec::new() };
         let over = if state.is_over() { mem::take(&mut state.idle) } else { Vec::new() };
         let waker = state.search();
         drop(state);
-        drop((mine, waiting));
+        drop(waiting);
         over.into_iter().for_each(|(_, waker)| waker.wake());
         if let Some(waker) = waker {
             waker.wake();
@@ -340,17 +354,15 @@ mod models {
     /// Takes all it can, and starts who is to be started.
     fn work(mut worker: Worker<u8, u8>, seen: Arc<Mutex<Vec<u8>>>) {
         let mut others = Vec::new();
-        while let Some(taken) = block_on(poll_fn(|cx| {
+        while let Some((request, tag)) = block_on(poll_fn(|cx| {
             let polled = worker.poll_take(cx);
             worker.rest();
             polled
         })) {
-            if let Some(another) = taken.another {
-                others.push(spawned(another, &seen));
-            }
-            seen.lock().push(taken.request);
-            drop(taken.tag.runner);
-            worker.finish(taken.tag.key);
+            others.extend(worker.hired().map(|another| spawned(another, &seen)));
+            seen.lock().push(request);
+            drop(tag.runner);
+            worker.finish(tag.key);
         }
         drop(worker);
         others.into_iter().for_each(|other| other.join().expect("works"));

@@ -81,33 +81,38 @@ impl Queues {
     /// Takes the first place of the key's queue; the key is held until it is [finished](Self::finish).
     #[inline]
     pub(crate) fn take(&mut self, key: u64, holder: u64) -> Option<u32> {
-        let queue = self.queue(key)?;
-        let place = queue.head;
+        let queue = match &mut self.index {
+            Index::Lanes(lanes) => lanes[key as usize].as_mut()?,
+            Index::Keys(keys) => keys.get_mut(&key)?,
+        };
         queue.holder = holder;
-        if place == NONE {
-            return None;
-        }
-        let next = self.next[place as usize];
-        self.queue(key)?.head = next;
+        let place = queue.head;
+        queue.head = *self.next.get(place as usize)?;
         Some(place)
     }
 
     /// What was taken of the key is done with. `true`: more of it waits, so it may run.
     #[inline]
     pub(crate) fn finish(&mut self, key: u64) -> bool {
-        match self.queue(key) {
-            Some(queue) if queue.head != NONE => {
-                queue.holder = 0;
-                true
-            }
-            Some(_) => {
-                match &mut self.index {
-                    Index::Lanes(lanes) => lanes[key as usize] = None,
-                    Index::Keys(keys) => _ = keys.remove(&key),
+        match &mut self.index {
+            Index::Lanes(lanes) => {
+                let lane = &mut lanes[key as usize];
+                let waits = lane.as_mut().is_some_and(Queue::let_go);
+                if !waits {
+                    *lane = None;
                 }
-                false
+                waits
             }
-            None => false,
+            Index::Keys(keys) => match keys.entry(key) {
+                Entry::Occupied(mut queue) => {
+                    let waits = queue.get_mut().let_go();
+                    if !waits {
+                        queue.remove();
+                    }
+                    waits
+                }
+                Entry::Vacant(_) => false,
+            },
         }
     }
 
@@ -124,13 +129,14 @@ impl Queues {
         let Index::Keys(keys) = &self.index else { return Vec::new() };
         keys.iter().filter(|(_, queue)| queue.holder == holder).map(|(key, _)| *key).collect()
     }
+}
 
+impl Queue {
+    /// Nobody holds it any more. `true`: somebody waits in it.
     #[inline]
-    fn queue(&mut self, key: u64) -> Option<&mut Queue> {
-        match &mut self.index {
-            Index::Lanes(lanes) => lanes[key as usize].as_mut(),
-            Index::Keys(keys) => keys.get_mut(&key),
-        }
+    fn let_go(&mut self) -> bool {
+        self.holder = 0;
+        self.head != NONE
     }
 }
 

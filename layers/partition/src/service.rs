@@ -21,6 +21,7 @@ use crate::{
     pool::Pool,
     slots::Slots,
     sync::Mutex,
+    ticket::Ticket,
     worker,
 };
 
@@ -175,7 +176,7 @@ where
                 ResponseFuture::task(caller)
             }
             Order::Inline(inline) => {
-                let ticket = inline.enter(key, request, place);
+                let ticket = Ticket::new(inline, key, request, place);
                 turn.pass();
                 ResponseFuture::inline(ticket)
             }

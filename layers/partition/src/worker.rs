@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::{
     lane::{Failing, run},
-    pool::{Held, Taken, Worker},
+    pool::{Held, Worker},
     service::Template,
     slots::Slots,
 };
@@ -58,15 +58,13 @@ where
 
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Held<S::Response>)>> {
-        let Some(Taken { request, tag, another }) = ready!(self.worker.poll_take(cx)) else {
-            return Poll::Ready(None);
-        };
-        if let Some(another) = another
+        let next = ready!(self.worker.poll_take(cx));
+        if let Some(another) = self.worker.hired()
             && let Ok(runtime) = Handle::try_current()
         {
             start(&runtime, another, &self.template, &self.slots);
         }
-        Poll::Ready(Some((request, tag)))
+        Poll::Ready(next)
     }
 
     #[inline]
