@@ -23,7 +23,7 @@ use lapin::{
 use node::{KINDS, Record, TestQueue, is_full, order, text, url};
 use parking_lot::Mutex;
 use tokio::{
-    sync::oneshot,
+    sync::{oneshot, watch},
     time::{Instant, sleep, timeout},
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -63,10 +63,17 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
 
     let record = Record::new(keys);
     let handler = record.clone();
-    let stack = ServiceBuilder::new()
-        .layer(PartitionLayer::by_key(8))
-        .layer(SettleLayer::new())
-        .service_fn(move |message: Message| handler.clone().handle(message));
+    // Closed until the management API, which is slow, has seen the full window.
+    let (open, gate) = watch::channel(false);
+    let stack = ServiceBuilder::new().layer(PartitionLayer::by_key(8)).layer(SettleLayer::new()).service_fn(
+        move |message: Message| {
+            let (handler, mut gate) = (handler.clone(), gate.clone());
+            async move {
+                gate.wait_for(|open| *open).await?;
+                handler.handle(message).await
+            }
+        },
+    );
 
     // Taken and not settled: counted here, and as the broker sees it.
     let (taken, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
@@ -91,6 +98,9 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
                 // The API does not know of a young queue yet.
                 if let Ok(unacknowledged) = queue.statistic("messages_unacknowledged").await {
                     at_broker.lock().push(unacknowledged);
+                    if unacknowledged >= u64::from(window) {
+                        open.send_replace(true);
+                    }
                 }
                 sleep(Duration::from_millis(100)).await;
             }
@@ -110,7 +120,6 @@ async fn each_key_is_in_order_and_nothing_is_lost_or_comes_twice() -> Result {
     let most = most.load(Ordering::Relaxed);
     assert!(most <= i64::from(window), "{most} taken and not settled");
     let at_broker = at_broker.lock().clone();
-    assert!(at_broker.iter().any(|n| *n > 0), "the broker was never asked in time: {at_broker:?}");
     assert!(at_broker.iter().all(|n| *n <= u64::from(window)), "the broker had {at_broker:?} unacknowledged");
     assert_eq!(queue.ready().await?, 0);
     Ok(())

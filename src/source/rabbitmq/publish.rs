@@ -331,3 +331,74 @@ impl fmt::Debug for ResponseFuture {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
+    use tower_mq_delivery::Message;
+
+    use super::*;
+
+    fn publisher(window: usize) -> (Publisher, mpsc::UnboundedReceiver<Order>) {
+        let origin = Origin::new("publisher", "rabbitmq", window, Capabilities::unknown());
+        let (orders, desk) = mpsc::unbounded_channel();
+        let control = Control::new(Arc::new(origin));
+        let shared = Arc::new(Shared { orders, control, key_header: "key".into() });
+        let room = Room { room: Arc::new(Semaphore::new(window)), reservation: Reservation::None };
+        (Publisher { shared, room, exchange: Cow::Borrowed(""), destination: Some("orders".into()) }, desk)
+    }
+
+    fn publication() -> Publication {
+        Publication::new(Message::new("x"))
+    }
+
+    #[test]
+    fn it_is_not_ready_while_a_window_is_not_confirmed() {
+        let (publisher, mut desk) = publisher(1);
+        let (mut one, mut other) = (task::spawn(publisher.clone()), task::spawn(publisher));
+        assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)));
+        assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)), "it stays ready");
+        let mut response = task::spawn(one.call(publication()));
+        assert_pending!(other.enter(|cx, mut other| other.poll_ready(cx)));
+        let order = desk.try_recv().expect("it was ordered");
+        assert_pending!(other.enter(|cx, mut other| other.poll_ready(cx)), "it is not confirmed");
+        order.reply.send(Ok(Receipt::new())).expect("it is waited for");
+        drop(order._permit);
+        assert_ready_ok!(response.poll());
+        assert!(other.is_woken());
+        assert_ready_ok!(other.enter(|cx, mut other| other.poll_ready(cx)));
+    }
+
+    #[test]
+    fn a_reservation_is_given_back_and_a_clone_has_none() {
+        let (publisher, _desk) = publisher(1);
+        let (mut one, mut other) = (task::spawn(publisher.clone()), task::spawn(publisher));
+        assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)));
+        let error = assert_ready!(task::spawn(one.clone().call(publication())).poll());
+        assert!(matches!(error, Err(PublishError::Invalid(_))));
+        assert_pending!(other.enter(|cx, mut other| other.poll_ready(cx)));
+        drop(one);
+        assert!(other.is_woken());
+        assert_ready_ok!(other.enter(|cx, mut other| other.poll_ready(cx)));
+    }
+
+    #[test]
+    fn a_response_that_is_dropped_takes_an_unsent_message_back() {
+        let (mut publisher, mut desk) = publisher(1);
+        assert_ready_ok!(task::spawn(()).enter(|cx, _| publisher.poll_ready(cx)));
+        drop(publisher.call(publication()));
+        assert!(desk.try_recv().expect("it was ordered").reply.is_closed());
+    }
+
+    #[test]
+    fn an_ended_publisher_says_so() {
+        let (mut publisher, desk) = publisher(1);
+        assert_ready_ok!(task::spawn(()).enter(|cx, _| publisher.poll_ready(cx)));
+        drop(desk);
+        let response = assert_ready!(task::spawn(publisher.call(publication())).poll());
+        assert!(matches!(response, Err(PublishError::Ended)));
+        publisher.room.room.close();
+        let ready = assert_ready!(task::spawn(()).enter(|cx, _| publisher.poll_ready(cx)));
+        assert!(matches!(ready, Err(PublishError::Ended)));
+    }
+}

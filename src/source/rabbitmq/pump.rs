@@ -19,7 +19,7 @@ use super::{
     OnReject,
     connect::{Broker, CLOSE_AT_MOST, Link, close},
     convert::convert,
-    settle::{MOST_FRAMES, Settler, Taken, over_window, requeues},
+    settle::{MOST_FRAMES, Settler, Taken, requeues},
     tray::{Tray, Waiting},
     tried::Tried,
 };
@@ -215,7 +215,13 @@ impl Pump {
                 batch.push(Waiting { message: converted.message, token, settler: settler.clone() });
                 Ok(())
             }
-            None => Err(BoxError::from(over_window(self.prefetch.into())).into()),
+            None => {
+                let what = format!(
+                    "the broker sent more than the {} unsettled deliveries it was asked for",
+                    self.prefetch
+                );
+                Err(BoxError::from(what).into())
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is taken on one connection, what is decided of it, and when the broker is told.
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
@@ -269,11 +269,6 @@ impl Settle for Settler {
 /// What is not acked, as the broker is told: whether it comes again.
 pub(super) fn requeues(outcome: &Outcome) -> bool {
     !matches!(outcome, Outcome::Reject { .. })
-}
-
-/// Why a lost link was lost, in the words of this source.
-pub(super) fn over_window(window: usize) -> Cow<'static, str> {
-    format!("the broker sent more than the {window} unsettled deliveries that were asked for").into()
 }
 
 #[cfg(test)]

@@ -79,3 +79,60 @@ fn wake(stream: Option<Waker>) {
         stream.wake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio_test::{assert_pending, assert_ready, task};
+    use tower_mq_delivery::{Capabilities, Generation, Origin, Outcome};
+
+    use super::*;
+    use crate::source::{
+        Control,
+        rabbitmq::{settle::Taken, tried::Tried},
+    };
+
+    fn settler() -> Arc<Settler> {
+        let origin = Arc::new(Origin::new("orders", "rabbitmq", 4, Capabilities::unknown()));
+        let generation = Generation::first(origin.clone());
+        Arc::new(Settler::new(generation, Control::new(origin), Arc::new(Tried::new(4)), None))
+    }
+
+    fn waiting(settler: &Arc<Settler>, tag: u64) -> Waiting {
+        let taken = Taken { tag, fingerprint: None, attempt: 1, redelivered: false };
+        let token = settler.take(taken).expect("there is room");
+        let message = Message::builder(tag.to_string()).generation(settler.generation().clone()).build();
+        Waiting { message, token, settler: settler.clone() }
+    }
+
+    #[test]
+    fn it_hands_out_in_order_and_wakes_whoever_waits() {
+        let (tray, settler) = (Tray::default(), settler());
+        let mut stream = task::spawn(());
+        assert_pending!(stream.enter(|cx, _| tray.poll_next(cx, false)));
+        tray.extend(&mut vec![waiting(&settler, 1), waiting(&settler, 2)]);
+        assert!(stream.is_woken());
+        assert_pending!(stream.enter(|cx, _| tray.poll_next(cx, true)), "it is paused");
+        for expected in ["1", "2"] {
+            let delivery = assert_ready!(stream.enter(|cx, _| tray.poll_next(cx, false)));
+            let delivery = delivery.expect("it has not ended");
+            assert_eq!(delivery.message().payload(), expected);
+            drop(delivery.settle(Outcome::Ack));
+        }
+        assert_pending!(stream.enter(|cx, _| tray.poll_next(cx, false)));
+        tray.end();
+        assert!(stream.is_woken());
+        assert!(assert_ready!(stream.enter(|cx, _| tray.poll_next(cx, false))).is_none());
+    }
+
+    #[test]
+    fn what_a_lost_connection_left_is_not_handed_out() {
+        let (tray, settler) = (Tray::default(), settler());
+        tray.extend(&mut vec![waiting(&settler, 1)]);
+        settler.end();
+        let mut stream = task::spawn(());
+        assert_pending!(stream.enter(|cx, _| tray.poll_next(cx, false)));
+        assert_eq!(tray.clear(), 0);
+    }
+}
