@@ -1,19 +1,12 @@
 //! A stack runs exactly one delivery at a time, and `by_key(4)` beneath it exactly four, under every middleware of
 //! tower that is generic in its request. Each key stays in order.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    future::{Ready, ready},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::HashMap, future::Ready, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use tower::{
-    BoxError, Layer, Service, ServiceBuilder, ServiceExt,
+    BoxError, Layer, Service, ServiceBuilder,
     buffer::BufferLayer,
     filter::{AsyncFilterLayer, FilterLayer},
     layer::layer_fn,
@@ -25,8 +18,8 @@ use tower::{
     steer::Steer,
     timeout::TimeoutLayer,
     util::{
-        AndThenLayer, BoxCloneService, BoxCloneServiceLayer, BoxCloneSyncService, BoxService, MapErrLayer,
-        MapFutureLayer, MapRequestLayer, MapResponseLayer, MapResultLayer, ThenLayer, option_layer,
+        AndThenLayer, BoxCloneService, BoxCloneSyncService, BoxService, MapErrLayer, MapFutureLayer,
+        MapRequestLayer, MapResponseLayer, MapResultLayer, ThenLayer, option_layer,
     },
 };
 use tower_mq::{Delivery, Message, Outcome, PartitionLayer, serve, source::from_stream};
@@ -163,15 +156,15 @@ keeps_the_turn! {
     map_response: MapResponseLayer::new(|()| ());
     map_err: MapErrLayer::new(|error: BoxError| error);
     map_result: MapResultLayer::new(|result: Result<(), BoxError>| result);
-    map_future: MapFutureLayer::new(|future| async move { future.await });
+    map_future: MapFutureLayer::new(|future| future);
     then: ThenLayer::new(async |result: Result<(), BoxError>| result);
     and_then: AndThenLayer::new(async |()| Ok::<_, BoxError>(()));
     some_option: option_layer(Some(TimeoutLayer::new(ms(60_000))));
     no_option: option_layer(None::<TimeoutLayer>);
     steer: layer_fn(steered);
-    boxed: layer_fn(|inner| BoxService::new(inner));
-    boxed_clone: layer_fn(|inner| BoxCloneService::new(inner));
-    boxed_clone_sync: layer_fn(|inner| BoxCloneSyncService::new(inner));
+    boxed: layer_fn(BoxService::new);
+    boxed_clone: layer_fn(BoxCloneService::new);
+    boxed_clone_sync: layer_fn(BoxCloneSyncService::new);
     seven_at_once: ServiceBuilder::new()
         .layer(TimeoutLayer::new(ms(60_000)))
         .layer(BufferLayer::new(100))
