@@ -104,7 +104,8 @@ impl Queue {
     }
 
     /// How often broker and source show each other that they are alive, in whole seconds. A broker that falls silent
-    /// is noticed after twice as long. Default: what the URL says (`?heartbeat=10`), else 10 s.
+    /// is noticed after twice as long, and called again after three and a half times as long: by then it has noticed,
+    /// too, and given back what it kept for the dead connection. Default: what the URL says (`?heartbeat=10`), else 10 s.
     pub const fn heartbeat(mut self, interval: Duration) -> Self {
         self.login.heartbeat = Some(interval);
         self

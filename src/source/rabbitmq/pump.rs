@@ -89,7 +89,6 @@ impl Pump {
     async fn live(&self, mut link: Link) -> Result<(), SourceError> {
         let mut generation = Generation::first(self.control.origin().clone());
         loop {
-            self.control.connected(generation.number());
             let settler =
                 Settler::new(generation.clone(), self.control.clone(), self.tried.clone(), self.on_reject);
             let settler = Arc::new(settler);

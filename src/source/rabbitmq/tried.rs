@@ -1,6 +1,6 @@
 //! Which messages have failed here, and how often: for queues whose broker does not count.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use lapin::types::ShortString;
@@ -46,10 +46,16 @@ pub(super) struct Tried {
 
 #[derive(Debug, Default)]
 struct Counts {
-    failed: HashMap<Fingerprint, (u32, u64)>,
-    // A fingerprint may stand here more than once: only its last mark counts.
-    order: VecDeque<(Fingerprint, u64)>,
-    marks: u64,
+    failed: HashMap<Fingerprint, Failed>,
+    /// By when they failed last.
+    order: BTreeMap<u64, Fingerprint>,
+    failures: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    attempts: u32,
+    last: u64,
 }
 
 impl Tried {
@@ -59,27 +65,31 @@ impl Tried {
 
     /// How many attempts of this message have failed.
     pub(super) fn count(&self, print: Fingerprint) -> Option<u32> {
-        self.counts.lock().failed.get(&print).map(|(failed, _)| *failed)
+        self.counts.lock().failed.get(&print).map(|failed| failed.attempts)
     }
 
     /// This many attempts have failed.
     pub(super) fn failed(&self, print: Fingerprint, attempts: u32) {
         let mut counts = self.counts.lock();
-        let Counts { failed, order, marks } = &mut *counts;
-        *marks += 1;
-        failed.insert(print, (attempts, *marks));
-        order.push_back((print, *marks));
-        while failed.len() > self.most || order.len() > 2 * self.most {
-            let Some((oldest, mark)) = order.pop_front() else { break };
-            if failed.get(&oldest).is_some_and(|(_, last)| *last == mark) {
-                failed.remove(&oldest);
-            }
+        let Counts { failed, order, failures } = &mut *counts;
+        *failures += 1;
+        if let Some(before) = failed.insert(print, Failed { attempts, last: *failures }) {
+            order.remove(&before.last);
+        }
+        order.insert(*failures, print);
+        if failed.len() > self.most
+            && let Some((_, oldest)) = order.pop_first()
+        {
+            failed.remove(&oldest);
         }
     }
 
     /// It will not come again.
     pub(super) fn forget(&self, print: Fingerprint) {
-        self.counts.lock().failed.remove(&print);
+        let mut counts = self.counts.lock();
+        if let Some(failed) = counts.failed.remove(&print) {
+            counts.order.remove(&failed.last);
+        }
     }
 }
 
@@ -99,12 +109,14 @@ mod tests {
         tried.failed(print("a"), 2);
         tried.failed(print("c"), 1);
         assert_eq!(["a", "b", "c"].map(|p| tried.count(print(p))), [Some(2), None, Some(1)]);
-        for _ in 0..1000 {
-            tried.failed(print("d"), 1);
+        for attempt in 3..1000 {
+            tried.failed(print("a"), attempt);
         }
-        assert!(tried.counts.lock().order.len() <= 4);
-        tried.forget(print("d"));
-        assert_eq!(tried.count(print("d")), None);
+        assert_eq!(tried.count(print("c")), Some(1), "one that fails often pushes out no other");
+        tried.forget(print("a"));
+        assert_eq!(tried.count(print("a")), None);
+        let counts = tried.counts.lock();
+        assert_eq!((counts.failed.len(), counts.order.len()), (1, 1));
     }
 
     #[test]
