@@ -25,6 +25,8 @@ enum Plan {
     PanicsInReady,
     PanicsInCall,
     PanicsInPoll,
+    /// Passes its turn inside `call`, then panics.
+    PassesAndPanics,
     FailsReady,
 }
 
@@ -140,7 +142,7 @@ impl Service<Message> for Handler {
             state.plans.get(&n).copied().unwrap_or(Plan::Ready)
         };
         match plan {
-            Plan::PassesInCall => message.turn().pass(),
+            Plan::PassesInCall | Plan::PassesAndPanics => message.turn().pass(),
             Plan::PanicsInCall => panic!("call of {n}"),
             _ => {}
         }
@@ -160,7 +162,7 @@ impl Service<Message> for Handler {
             };
             match plan {
                 Plan::Ready => return Ok(n),
-                Plan::PanicsInPoll => panic!("poll of {n}"),
+                Plan::PanicsInPoll | Plan::PassesAndPanics => panic!("poll of {n}"),
                 Plan::PassesInPoll => {
                     wait_for(|state| &state.passed).await;
                     message.turn().pass();
@@ -342,6 +344,17 @@ fn a_panic_reaches_the_request_that_met_it_and_no_other() {
     let mut bench = bench(3, &[(2, Plan::PanicsInPoll)]);
     assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
     assert_eq!(bench.done(), [(1, "answered"), (2, "panicked"), (3, "answered")]);
+}
+
+#[test]
+fn a_panic_among_those_that_passed_their_turns_reaches_its_own_request() {
+    let mut bench = bench(4, &[(1, Plan::PassesInCall), (2, Plan::PassesAndPanics), (3, Plan::PassesInCall)]);
+    assert!(bench.run().is_pending());
+    assert_eq!(bench.done(), [(4, "answered"), (2, "panicked")]);
+    assert_eq!(bench.shared.borrow().dropped, [4, 2]);
+    bench.finish(3);
+    bench.finish(1);
+    assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
 }
 
 #[test]
