@@ -107,7 +107,7 @@ impl<R, A> LaneIntake<R, A> {
         Self { lane, local: VecDeque::new() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
         if let Some(next) = self.local.pop_front() {
             return Poll::Ready(Some(next));

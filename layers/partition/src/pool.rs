@@ -229,7 +229,7 @@ impl<R, A> Worker<R, A> {
     }
 
     /// The next delivery whose key nobody works on. Afterwards, [`hired`](Self::hired) is to be started.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Held<A>)>> {
         let Self { pool, me } = self;
         let mut state = pool.state.lock();
@@ -238,7 +238,11 @@ impl<R, A> Worker<R, A> {
         me.arrive(&mut state);
         while let Some(key) = state.runnable.pop_front() {
             let place = state.queues.take(key, me.name);
-            let Some((request, runner)) = place.and_then(|place| state.jobs[place as usize].take()) else {
+            let Some(job) = place.and_then(|place| state.jobs.get_mut(place as usize)) else {
+                state.finish(key);
+                continue;
+            };
+            let Some((request, runner)) = job.take() else {
                 state.finish(key);
                 continue;
             };

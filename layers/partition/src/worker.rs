@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::runtime::Handle;
@@ -58,13 +58,13 @@ where
 
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Held<S::Response>)>> {
-        let next = ready!(self.worker.poll_take(cx));
+        let polled = self.worker.poll_take(cx);
         if let Some(another) = self.worker.hired()
             && let Ok(runtime) = Handle::try_current()
         {
             start(&runtime, another, &self.template, &self.slots);
         }
-        Poll::Ready(next)
+        polled
     }
 
     #[inline]
