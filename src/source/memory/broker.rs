@@ -9,7 +9,8 @@ use tower_mq_delivery::{BoxError, Message, Publication, Receipt, SharedError};
 use super::{
     publisher::{PublishError, Publisher},
     queue::Queue,
-    state::{State, Wakes},
+    state::State,
+    wakes::Wakes,
 };
 use crate::source::{Control, SourceError, SourceErrorKind};
 

@@ -4,10 +4,7 @@ use std::{fmt, sync::Arc};
 
 use tower_mq_delivery::{Event, Generation, Outcome, Settle, Settlement, Settling, Token};
 
-use super::{
-    broker::Broker,
-    state::{Decision, Wakes},
-};
+use super::{broker::Broker, state::Decision, wakes::Wakes};
 
 pub(super) struct Connection {
     broker: Broker,

@@ -15,7 +15,9 @@ use super::{
     broker::{self, Broker},
     connection::Connection,
     letter::Letter,
-    state::{Queue, Rest, Wakes},
+    state::Queue,
+    subscription::Rest,
+    wakes::Wakes,
 };
 use crate::source::{Control, Demand, Handle, Source, SourceError};
 

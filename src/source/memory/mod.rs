@@ -62,8 +62,10 @@ mod publisher;
 mod queue;
 mod slots;
 mod state;
+mod subscription;
 #[cfg(test)]
 mod tests;
+mod wakes;
 
 pub use broker::{Broker, Depth};
 pub use consumer::Consumer;

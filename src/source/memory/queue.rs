@@ -8,7 +8,8 @@ use super::{
     broker::{Broker, tell_closed},
     consumer::Consumer,
     letter::Letter,
-    state::{DeadLetters, State, Wakes},
+    state::{DeadLetters, State},
+    wakes::Wakes,
 };
 use crate::source::Control;
 

@@ -14,6 +14,8 @@ use super::{
     letter::{Content, Letter},
     line::Line,
     slots::Slots,
+    subscription::{Rest, Subscription},
+    wakes::Wakes,
 };
 use crate::source::Control;
 
@@ -49,66 +51,6 @@ pub(super) enum DeadLetters {
     Beside,
     To(Arc<str>),
     Nowhere,
-}
-
-/// A consumer as the broker sees it.
-#[derive(Debug)]
-pub(super) struct Subscription {
-    pub(super) window: usize,
-    /// What is handed out and not settled.
-    pub(super) held: Slots<Letter>,
-    pub(super) generation: Arc<Generation>,
-    pub(super) connected: bool,
-    /// The consumer was dropped: the subscription ends with its last settlement.
-    pub(super) abandoned: bool,
-    pub(super) control: Control,
-    rest: Rest,
-    waker: Option<Waker>,
-}
-
-/// What a consumer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// Nothing: it is under way.
-    None,
-    /// A message: it is in the queue of those that wait.
-    Message,
-    /// Room in its window.
-    Room,
-    /// The settlement of all it holds.
-    Settled,
-    /// An end of its generation, or of the broker.
-    End,
-}
-
-/// Whom to wake once the lock is released. Does not allocate for the first.
-#[derive(Debug, Default)]
-#[must_use]
-pub(super) struct Wakes {
-    first: Option<Waker>,
-    // In a box of its own: there are seldom any, and then this is nothing to drop.
-    others: Option<Box<Others>>,
-}
-
-#[derive(Debug, Default)]
-struct Others(Vec<Waker>);
-
-impl Wakes {
-    fn add(&mut self, waker: Option<Waker>) {
-        match (&self.first, waker) {
-            (None, waker) => self.first = waker,
-            (Some(_), waker) => self.others.get_or_insert_default().0.extend(waker),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn wake(self) {
-        let Some(waker) = self.first else { return };
-        waker.wake();
-        if let Some(others) = self.others {
-            others.0.into_iter().for_each(Waker::wake);
-        }
-    }
 }
 
 /// What became of a decision.
@@ -396,26 +338,5 @@ impl Queue {
             self.wake_all(wakes);
         }
         self.subscriptions.retain(|subscription| !(subscription.abandoned && subscription.held.len() == 0));
-    }
-}
-
-impl Subscription {
-    pub(super) fn is_resting(&self) -> bool {
-        self.rest != Rest::None
-    }
-
-    fn wake(&mut self) -> Option<Waker> {
-        self.rest = Rest::None;
-        self.waker.take()
-    }
-
-    fn disconnect(&mut self, line: &mut Line, wakes: &mut Wakes) -> Option<Control> {
-        // Under the lock: nobody may take a message again while its old delivery still counts as live.
-        self.generation.end();
-        self.held.drain().for_each(|letter| line.put_back(letter));
-        wakes.add(self.wake());
-        std::mem::replace(&mut self.connected, false)
-            .then(|| self.control.clone())
-            .filter(|_| !self.abandoned)
     }
 }

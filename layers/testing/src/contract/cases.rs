@@ -1,23 +1,21 @@
 //! What happens to a service in a stack, played one after the other.
 
 use std::{
-    cell::RefCell,
     future::poll_fn,
-    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use tower_layer::Layer;
-use tower_mq_delivery::{BoxError, Message};
+use tower_mq_delivery::BoxError;
 use tower_service::Service;
 
 use super::{
     Fault,
+    case::Case,
     inner::{Inner, Plan},
     request::Request,
     strict::{Strict, moment},
 };
-use crate::Probe;
 
 /// The most calls that are opened to find a layer's limit, and how often a leak of one reservation is repeated. A
 /// layer of ours has a limit of 1,024 unless it is told otherwise.
@@ -44,105 +42,6 @@ where
     waiters::<R, L>(layer, true).await?;
     errors::<R, L>(layer).await?;
     broken::<R, L>(layer).await
-}
-
-/// A case under way: the strict service, the layer around it, and all that was asked of it.
-struct Case<R, S> {
-    name: &'static str,
-    plan: Arc<Plan>,
-    service: S,
-    probes: RefCell<Vec<Probe>>,
-    made: RefCell<u64>,
-    _request: std::marker::PhantomData<fn(R)>,
-}
-
-impl<R, S> Case<R, S>
-where
-    R: Request,
-    S: Service<R> + Clone,
-    S::Error: Into<BoxError>,
-{
-    fn new<L: Layer<Inner, Service = S>>(name: &'static str, layer: &L, plan: Arc<Plan>) -> Self {
-        let service = layer.layer(plan.service());
-        let (probes, made) = (RefCell::default(), RefCell::default());
-        Self { name, plan, service, probes, made, _request: std::marker::PhantomData }
-    }
-
-    fn request(&self) -> R {
-        let mut made = self.made.borrow_mut();
-        *made += 1;
-        let message = Message::builder("").key(made.to_be_bytes().to_vec()).attempt(1).build();
-        let (request, probe) = R::make(message);
-        self.probes.borrow_mut().extend(probe);
-        request
-    }
-
-    fn fault<T>(&self, what: &'static str) -> Result<T, Fault> {
-        Err(Fault { case: self.name, what: self.plan.fault().unwrap_or(what) })
-    }
-
-    /// Waits until this instance is ready.
-    async fn ready(&self, service: &mut S) -> Result<(), Fault> {
-        match Strict::new(poll_fn(|cx| service.poll_ready(cx))).outcome().await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(_)) => self.fault("`poll_ready` failed, and the inner service had not failed"),
-            None => {
-                self.fault("`poll_ready` stayed pending: a reservation has leaked, or a wake-up was lost")
-            }
-        }
-    }
-
-    /// Waits for the response.
-    async fn response(&self, future: S::Future) -> Result<Result<S::Response, S::Error>, Fault> {
-        match Strict::new(future).outcome().await {
-            Some(response) => Ok(response),
-            None => self.fault("a response never came: a wake-up was lost, or the call was"),
-        }
-    }
-
-    /// Waits until nobody holds a reservation of the inner service.
-    async fn idle(&self) -> Result<(), Fault> {
-        match Strict::new(self.plan.idle()).outcome().await {
-            Some(()) => Ok(()),
-            None => {
-                self.fault("it keeps a reservation of the inner service that nobody needs: others may starve")
-            }
-        }
-    }
-
-    /// One call, from readiness to a good response.
-    async fn call(&self, service: &mut S) -> Result<(), Fault> {
-        self.ready(service).await?;
-        let response = self.response(service.call(self.request())).await?;
-        if response.is_err() {
-            return self.fault("a response was an error, and the inner service had answered well");
-        }
-        Ok(())
-    }
-
-    /// Drops the layer, and looks for what it left behind.
-    async fn end(self) -> Result<(), Fault> {
-        let Self { name, plan, service, probes, .. } = self;
-        drop(service);
-        plan.open();
-        let idle = Strict::new(plan.idle()).outcome().await.is_some();
-        moment().await;
-        let fault = |what| Err(Fault { case: name, what });
-        if let Some(what) = plan.fault() {
-            return fault(what);
-        }
-        if !idle {
-            return fault("a reservation of the inner service was never given back");
-        }
-        for probe in probes.into_inner() {
-            match probe.times() {
-                1 => {}
-                0 => return fault("a delivery was neither settled nor given back"),
-                _ => return fault("a delivery was settled more than once"),
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Each call gets its answer, and readiness may be asked for more than once.

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod case;
 mod cases;
 mod inner;
 mod request;
