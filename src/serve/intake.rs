@@ -23,11 +23,8 @@ pub(super) struct SourceIntake<Src> {
 impl<Src: Source, T, E: Into<BoxError>> Intake<Delivery, Result<T, E>> for SourceIntake<Src> {
     type Tag = ();
 
-    #[inline]
+    #[inline(always)]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Delivery, ())>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
         match self.source.as_mut().poll_next(cx) {
             Poll::Ready(Some(mut delivery)) => {
                 self.origin.report(&Event::Taken);

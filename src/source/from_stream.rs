@@ -33,7 +33,7 @@ pub struct FromStream<St> {
 impl<St: Stream<Item = Delivery>> Stream for FromStream<St> {
     type Item = Delivery;
 
-    #[inline]
+    #[inline(always)]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         let mut this = self.project();
         loop {

@@ -115,15 +115,16 @@ impl Acker {
 impl Drop for Acker {
     #[inline]
     fn drop(&mut self) {
-        if let Some((settle, token)) = self.duty.take() {
-            self.dropped(&*settle, token);
+        if self.duty.is_some() {
+            self.dropped();
         }
     }
 }
 
 impl Acker {
     #[cold]
-    fn dropped(&mut self, settle: &dyn Settle, token: Token) {
+    fn dropped(&mut self) {
+        let Some((settle, token)) = self.duty.take() else { return };
         let settling = settle.dropped(token);
         if let Some(tally) = self.tally.take() {
             tally.count(&settling, Tally::DROPPED);
@@ -302,7 +303,13 @@ pub struct Counts {
 impl Counts {
     /// Taken, and nothing is decided yet.
     pub fn open(&self) -> u64 {
-        let settled = self.acked + self.released + self.retried + self.rejected + self.dropped + self.stale + self.failed;
+        let settled = self.acked
+            + self.released
+            + self.retried
+            + self.rejected
+            + self.dropped
+            + self.stale
+            + self.failed;
         self.taken.saturating_sub(settled)
     }
 }

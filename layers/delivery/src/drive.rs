@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
@@ -27,7 +27,7 @@ pub trait Intake<R, O> {
     /// Whether the intake can keep back the keys of parked deliveries, so that a worker may serve others meanwhile.
     const PARKS: bool = false;
 
-    /// The next request; `None` when there will be no more.
+    /// The next request; `None` when there will be no more, and it is not asked again.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Self::Tag)>>;
 
     /// The request with this tag is done with.
@@ -112,13 +112,15 @@ where
 }
 
 /// How far a request got at once.
-enum Step<R, F, T, E> {
+enum Step<T, E> {
     Answered(Result<T, E>),
-    Passed(F),
+    Passed,
     Holds,
-    NotReady(R),
-    Failed(R, E),
+    NotReady,
+    Failed(E),
 }
+
+type Next<R, T> = Poll<Option<(R, T)>>;
 
 type Slot<F> = Pin<Box<Option<F>>>;
 
@@ -212,38 +214,37 @@ where
     /// be taken now.
     #[inline]
     fn take(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> Poll<Result<bool, Stopped<S::Error>>> {
-        let (mut request, tag) = match self.held.take() {
-            Some((request, tag)) if tag.is_cancelled() => return self.give_up(request, tag),
-            Some(held) => held,
-            None if self.ended => return Poll::Ready(Ok(false)),
-            None => match self.intake.poll_next(cx) {
-                Poll::Ready(Some(next)) => next,
-                Poll::Ready(None) => {
-                    self.ended = true;
-                    return Poll::Ready(Ok(false));
-                }
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        if tag.is_cancelled() {
-            drop(request);
-            self.intake.done(tag, Finished::Cancelled);
-            return Poll::Ready(Ok(true));
+        let asked = self.held.is_some();
+        let mut next = self.next(cx);
+        match &next {
+            Poll::Ready(Some((_, tag))) if tag.is_cancelled() => {
+                self.let_go(next, Finished::Cancelled);
+                // As below.
+                return Poll::Ready(if asked { Err(Stopped::Broken) } else { Ok(true) });
+            }
+            Poll::Ready(Some(_)) => {}
+            Poll::Ready(None) => return Poll::Ready(Ok(false)),
+            Poll::Pending => return Poll::Pending,
         }
-        let mut called = false;
+        let (mut taken, mut called) = (None, false);
         // One net for all three: it is not free, and they are seldom apart.
         let step = catch_unwind(AssertUnwindSafe(|| {
             match self.service.poll_ready(cx) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Step::Failed(request, error),
-                Poll::Pending => return Step::NotReady(request),
+                Poll::Ready(Err(error)) => return Step::Failed(error),
+                Poll::Pending => return Step::NotReady,
             }
+            let Poll::Ready(Some((mut request, tag))) = mem::replace(&mut next, Poll::Pending) else {
+                return Step::NotReady;
+            };
+            taken = Some(tag);
             self.sequence += 1;
             let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
             let future = self.service.call(request);
             called = true;
             if self.turns.is_passed(self.sequence) {
-                return Step::Passed(future);
+                self.fresh.extend(taken.take().map(|tag| (future, tag)));
+                return Step::Passed;
             }
             self.head.set(Some(future));
             match self.head.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
@@ -254,30 +255,39 @@ where
                 _ => Step::Holds,
             }
         }));
-        match step {
-            Ok(Step::Answered(output)) => self.intake.done(tag, Finished::Answered(output)),
-            Ok(Step::Passed(future)) => self.fresh.push_back((future, tag)),
-            Ok(Step::Holds) => {
-                if !tag.watch(cx.waker()) {
-                    self.head.set(None);
-                    self.intake.done(tag, Finished::Cancelled);
-                    return Poll::Ready(Ok(true));
-                }
+        match (step, taken) {
+            (Ok(Step::Answered(output)), Some(tag)) => self.intake.done(tag, Finished::Answered(output)),
+            (Ok(Step::Passed), _) => {}
+            (Ok(Step::Failed(error)), _) => {
+                self.hold(next);
+                return Poll::Ready(Err(Stopped::Failed(error)));
+            }
+            (Ok(Step::Holds), Some(tag)) if tag.watch(cx.waker()) => {
                 self.holds = Some(tag);
                 return Poll::Ready(Ok(self.give_way(cx, moved)));
             }
-            Ok(Step::NotReady(request)) if tag.watch(cx.waker()) => {
-                self.held = Some((request, tag));
-                return Poll::Pending;
-            }
-            Ok(Step::NotReady(request)) => return self.give_up(request, tag),
-            Ok(Step::Failed(request, error)) => {
-                self.held = Some((request, tag));
-                return Poll::Ready(Err(Stopped::Failed(error)));
-            }
-            Err(panic) => {
+            (Ok(_), Some(tag)) => {
                 self.head.set(None);
-                self.intake.done(tag, Finished::Panicked(panic));
+                self.intake.done(tag, Finished::Cancelled);
+            }
+            (Ok(_), None) => {
+                if let Poll::Ready(Some((_, tag))) = &next
+                    && tag.watch(cx.waker())
+                {
+                    self.hold(next);
+                    return Poll::Pending;
+                }
+                self.let_go(next, Finished::Cancelled);
+                // The service may stand in line for a reservation, or have one. Idle, it would keep it from others for
+                // good.
+                return Poll::Ready(Err(Stopped::Broken));
+            }
+            (Err(panic), taken) => {
+                self.head.set(None);
+                match taken {
+                    Some(tag) => self.intake.done(tag, Finished::Panicked(panic)),
+                    None => self.let_go(next, Finished::Panicked(panic)),
+                }
                 if !called {
                     return Poll::Ready(Err(Stopped::Broken));
                 }
@@ -286,13 +296,37 @@ where
         Poll::Ready(Ok(true))
     }
 
-    /// Nobody wants the request that the service was asked to be ready for.
+    /// The request in hand, or the next one.
+    #[inline(always)]
+    fn next(&mut self, cx: &mut Context<'_>) -> Next<R, I::Tag> {
+        if self.held.is_some() {
+            return Poll::Ready(self.held.take());
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let next = self.intake.poll_next(cx);
+        if let Poll::Ready(None) = next {
+            self.ended = true;
+        }
+        next
+    }
+
+    /// Keeps the request in hand until the service is ready.
+    #[inline]
+    fn hold(&mut self, next: Next<R, I::Tag>) {
+        if let Poll::Ready(next) = next {
+            self.held = next;
+        }
+    }
+
+    /// Drops a request that was not handed to the service, and says why.
     #[cold]
-    fn give_up(&mut self, request: R, tag: I::Tag) -> Poll<Result<bool, Stopped<S::Error>>> {
-        drop(request);
-        self.intake.done(tag, Finished::Cancelled);
-        // The service may stand in line for a reservation, or have one. Idle, it would keep it from others for good.
-        Poll::Ready(Err(Stopped::Broken))
+    fn let_go(&mut self, next: Next<R, I::Tag>, why: Finished<Result<S::Response, S::Error>>) {
+        if let Poll::Ready(Some((request, tag))) = next {
+            drop(request);
+            self.intake.done(tag, why);
+        }
     }
 
     /// Polls the future that holds up the queue; `false`: it still does.

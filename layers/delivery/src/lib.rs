@@ -14,6 +14,7 @@
 //! | [`Drive`] | the loop that runs a service over a queue |
 //! | [`Carry`], [`CarryOne`], [`Work`] | requests that layers are generic over |
 
+mod body;
 mod carry;
 mod delivery;
 mod drive;

@@ -15,7 +15,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    Capabilities, DynError, ErrorPolicy, Failure, Generation, Origin, Outcome, Plain, Properties, Turn, Value,
+    Capabilities, DynError, ErrorPolicy, Failure, Generation, Origin, Outcome, Plain, Properties, Turn,
+    Value,
+    body::{Again, Body, Head, Native},
 };
 
 /// A message: what a handler sees of a delivery.
@@ -32,21 +34,9 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Message {
-    body: Arc<Body>,
+    pub(crate) body: Arc<dyn Body>,
     turn: Turn,
     policy: Option<ErrorPolicy>,
-}
-
-// The properties come last, so that a body of a known type becomes a body of any type without a second allocation.
-struct Body<P: ?Sized = dyn Properties> {
-    payload: Bytes,
-    key: Option<Bytes>,
-    generation: Arc<Generation>,
-    lease: Option<Instant>,
-    attempt: Option<u32>,
-    again: AtomicU32,
-    redelivered: bool,
-    properties: P,
 }
 
 impl Message {
@@ -74,17 +64,62 @@ impl Message {
         generation: Arc<Generation>,
         properties: P,
     ) -> Builder<P> {
-        Builder { generation: Some(generation), payload, key: None, lease: None, attempt: None, redelivered: false, properties }
+        Builder {
+            generation: Some(generation),
+            payload,
+            key: None,
+            lease: None,
+            attempt: None,
+            redelivered: false,
+            properties,
+        }
+    }
+
+    fn of(body: Arc<dyn Body>) -> Self {
+        Self { body, turn: Turn::detached(), policy: None }
+    }
+
+    #[inline]
+    fn head(&self) -> &Head {
+        self.body.head()
+    }
+
+    /// For sources that keep what they hand out: another delivery of this message, by the same or another source.
+    ///
+    /// # Cost
+    /// None, if nobody else holds the message any more; else one allocation.
+    pub fn deliver(&mut self, generation: &Arc<Generation>, attempt: u32, redelivered: bool) -> Self {
+        let Some(body) = Arc::get_mut(&mut self.body) else {
+            let head = Head {
+                payload: self.payload().clone(),
+                key: self.key().cloned(),
+                generation: generation.clone(),
+                lease: None,
+                attempt: Some(attempt),
+                again: AtomicU32::new(0),
+                redelivered,
+            };
+            // Of the first one, so that a message that is delivered for ever does not grow.
+            let original = self.body.original().unwrap_or(&self.body).clone();
+            return Self::of(Arc::new(Again { head, original }));
+        };
+        let head = body.head_mut();
+        if !Arc::ptr_eq(&head.generation, generation) {
+            head.generation = generation.clone();
+        }
+        (head.lease, head.attempt, head.redelivered) = (None, Some(attempt), redelivered);
+        *head.again.get_mut() = 0;
+        Self::of(self.body.clone())
     }
 
     /// What was sent.
     pub fn payload(&self) -> &Bytes {
-        &self.body.payload
+        &self.head().payload
     }
 
     /// The key whose messages are in order. An empty key is a key; `None` is not.
     pub fn key(&self) -> Option<&Bytes> {
-        self.body.key.as_ref()
+        self.head().key.as_ref()
     }
 
     /// The queue or topic that it was taken from.
@@ -130,42 +165,42 @@ impl Message {
     /// Which attempt this is, from 1; `None` where nobody counts. Tries in place are not attempts: see
     /// [`tries`](Self::tries).
     pub fn attempt(&self) -> Option<u32> {
-        self.body.attempt
+        self.head().attempt
     }
 
     /// The broker has delivered it before, to anyone.
     pub fn redelivered(&self) -> bool {
-        self.body.redelivered
+        self.head().redelivered
     }
 
     /// How often a handler was given this delivery, from 1: grows with each retry in place, for all clones.
     pub fn tries(&self) -> u32 {
-        self.body.again.load(Ordering::Relaxed) + 1
+        self.head().again.load(Ordering::Relaxed) + 1
     }
 
     /// For retry layers: the handler is given this delivery once more.
     pub fn again(&self) {
-        self.body.again.fetch_add(1, Ordering::Relaxed);
+        self.head().again.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Until when the broker keeps it locked for us, as of the time it was taken. The source renews the lock.
     pub fn lease(&self) -> Option<Instant> {
-        self.body.lease
+        self.head().lease
     }
 
     /// The life of the connection or assignment that it was taken in.
     pub fn generation(&self) -> &Arc<Generation> {
-        &self.body.generation
+        &self.head().generation
     }
 
     /// Its generation has ended: somebody else has it, or will. Do not start to handle it.
     pub fn is_stale(&self) -> bool {
-        self.body.generation.is_over()
+        self.head().generation.is_over()
     }
 
     /// The source.
     pub fn origin(&self) -> &Origin {
-        self.body.generation.origin()
+        self.head().generation.origin()
     }
 
     /// What the broker can do.
@@ -180,7 +215,7 @@ impl Message {
 
     /// The broker's properties as all brokers have them.
     pub fn properties(&self) -> &dyn Properties {
-        &self.body.properties
+        self.body.properties()
     }
 
     /// The right to be the delivery that holds up the queue.
@@ -228,17 +263,17 @@ impl fmt::Debug for Message {
 
 /// The headers of a message, with their native types, decoded when asked for.
 #[derive(Clone)]
-pub struct Headers(Arc<Body>);
+pub struct Headers(Arc<dyn Body>);
 
 impl Headers {
     /// One header.
     pub fn get(&self, name: &str) -> Option<Value<'_>> {
-        self.0.properties.header(name)
+        self.0.properties().header(name)
     }
 
     /// All of them, in the broker's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
-        self.0.properties.headers()
+        self.0.properties().headers()
     }
 }
 
@@ -304,20 +339,16 @@ impl<P: Properties> Builder<P> {
 
     /// The message.
     pub fn build(self) -> Message {
-        Message {
-            body: Arc::new(Body {
-                payload: self.payload,
-                key: self.key,
-                generation: self.generation.unwrap_or_else(|| DETACHED.clone()),
-                lease: self.lease,
-                attempt: self.attempt,
-                again: AtomicU32::new(0),
-                redelivered: self.redelivered,
-                properties: self.properties,
-            }),
-            turn: Turn::detached(),
-            policy: None,
-        }
+        let head = Head {
+            payload: self.payload,
+            key: self.key,
+            generation: self.generation.unwrap_or_else(|| DETACHED.clone()),
+            lease: self.lease,
+            attempt: self.attempt,
+            again: AtomicU32::new(0),
+            redelivered: self.redelivered,
+        };
+        Message::of(Arc::new(Native { head, properties: self.properties }))
     }
 }
 

@@ -94,9 +94,12 @@ impl Default for ErrorPolicy {
 impl fmt::Debug for ErrorPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Kind::Retry { attempts, from, to } => {
-                f.debug_struct("Retry").field("attempts", attempts).field("from", from).field("to", to).finish()
-            }
+            Kind::Retry { attempts, from, to } => f
+                .debug_struct("Retry")
+                .field("attempts", attempts)
+                .field("from", from)
+                .field("to", to)
+                .finish(),
             Kind::Reject => f.write_str("Reject"),
             Kind::Fn(_) => f.write_str("Fn"),
         }

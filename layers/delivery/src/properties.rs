@@ -1,6 +1,6 @@
 //! What a broker says about a message beside payload and key.
 
-use std::{any::Any, borrow::Cow, fmt, time::SystemTime};
+use std::{any::Any, borrow::Cow, fmt, sync::Arc, time::SystemTime};
 
 use crate::Value;
 
@@ -51,7 +51,7 @@ pub trait Properties: Any + fmt::Debug + Send + Sync {
 ///
 /// Most messages have few of them, so an empty one is a null pointer.
 #[derive(Clone, Debug, Default)]
-pub struct Plain(Option<Box<Given>>);
+pub struct Plain(Option<Arc<Given>>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
@@ -66,7 +66,7 @@ pub(crate) struct Given {
 
 impl Plain {
     pub(crate) fn given(&mut self) -> &mut Given {
-        self.0.get_or_insert_default()
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 
     fn lent(&self, text: impl Fn(&Given) -> &Option<Cow<'static, str>>) -> Option<Cow<'_, str>> {

@@ -29,7 +29,11 @@ impl Publication {
     }
 
     /// Adds a header, or replaces one of the message's.
-    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<crate::Value<'static>>) -> Self {
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<crate::Value<'static>>,
+    ) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }

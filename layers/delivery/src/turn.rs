@@ -127,10 +127,11 @@ impl Turn {
     /// "This delivery sleeps; my worker may serve *other* keys until the guard is dropped." A driver that cannot tell
     /// keys apart ignores it.
     pub fn park(&self) -> Parked {
-        let turns = self.0.as_ref().filter(|(turns, sequence)| !turns.is_passed(*sequence)).map(|(turns, _)| {
-            turns.park();
-            turns.clone()
-        });
+        let turns =
+            self.0.as_ref().filter(|(turns, sequence)| !turns.is_passed(*sequence)).map(|(turns, _)| {
+                turns.park();
+                turns.clone()
+            });
         Parked(turns)
     }
 }

@@ -29,7 +29,11 @@ pub trait Work: Carry + Clone + Send + 'static {
     }
 
     /// For handlers: puts the members that could not be decoded back into the answer for the others, in order.
-    fn fill(answer: Result<Self::Answer, BoxError>, _members: usize, _holes: Holes) -> Result<Self::Answer, BoxError> {
+    fn fill(
+        answer: Result<Self::Answer, BoxError>,
+        _members: usize,
+        _holes: Holes,
+    ) -> Result<Self::Answer, BoxError> {
         answer
     }
 }
@@ -124,7 +128,10 @@ impl Work for Batch<Message> {
 }
 
 /// One result for each of `members`; `Err`: the answer has another length, and is given back.
-fn each(answer: Result<Outcomes, BoxError>, members: usize) -> Result<Vec<Result<Outcome, BoxError>>, Outcomes> {
+fn each(
+    answer: Result<Outcomes, BoxError>,
+    members: usize,
+) -> Result<Vec<Result<Outcome, BoxError>>, Outcomes> {
     match answer {
         Ok(Outcomes::Each(results)) if results.len() == members => Ok(results),
         Ok(odd @ Outcomes::Each(_)) => Err(odd),
@@ -226,7 +233,9 @@ mod tests {
 
     fn names(answer: Result<Outcomes, BoxError>) -> Vec<&'static str> {
         match answer {
-            Ok(Outcomes::Each(results)) => results.iter().map(|r| r.as_ref().map_or("error", Outcome::name)).collect(),
+            Ok(Outcomes::Each(results)) => {
+                results.iter().map(|r| r.as_ref().map_or("error", Outcome::name)).collect()
+            }
             _ => vec!["not each"],
         }
     }
@@ -234,7 +243,8 @@ mod tests {
     #[test]
     fn only_the_members_that_failed_run_again_and_the_order_is_restored() {
         let (mut work, mut aside) = (batch(4), Aside::new());
-        let first = Ok(Outcomes::Each(vec![Err(error()), Ok(Outcome::Ack), Err(error()), Ok(Outcome::Release)]));
+        let first =
+            Ok(Outcomes::Each(vec![Err(error()), Ok(Outcome::Ack), Err(error()), Ok(Outcome::Release)]));
         assert!(work.narrow(&first, &mut aside));
         assert_eq!(payloads(&work), [0, 2]);
         let second = Ok(Outcomes::Each(vec![Ok(Outcome::Ack), Err(error())]));

@@ -1,0 +1,125 @@
+//! What all clones of a message share.
+
+use std::sync::{Arc, atomic::AtomicU32};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::{Generation, Properties};
+
+/// What every message has.
+pub(crate) struct Head {
+    pub(crate) payload: Bytes,
+    pub(crate) key: Option<Bytes>,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) lease: Option<Instant>,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) again: AtomicU32,
+    pub(crate) redelivered: bool,
+}
+
+/// What a message is made of, behind one pointer, whatever its broker.
+pub(crate) trait Body: Send + Sync {
+    fn head(&self) -> &Head;
+
+    fn head_mut(&mut self) -> &mut Head;
+
+    fn properties(&self) -> &dyn Properties;
+
+    /// The body that this one borrows its properties from.
+    fn original(&self) -> Option<&Arc<dyn Body>> {
+        None
+    }
+}
+
+/// A message with its broker's properties, in one allocation.
+pub(crate) struct Native<P> {
+    pub(crate) head: Head,
+    pub(crate) properties: P,
+}
+
+impl<P: Properties> Body for Native<P> {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn properties(&self) -> &dyn Properties {
+        &self.properties
+    }
+}
+
+/// A message that is delivered once more, while somebody still holds the first.
+pub(crate) struct Again {
+    pub(crate) head: Head,
+    pub(crate) original: Arc<dyn Body>,
+}
+
+impl Body for Again {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn properties(&self) -> &dyn Properties {
+        self.original.properties()
+    }
+
+    fn original(&self) -> Option<&Arc<dyn Body>> {
+        Some(&self.original)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Capabilities, Generation, Message, Origin, Plain};
+
+    use super::*;
+
+    fn generation() -> Arc<Generation> {
+        Generation::first(Arc::new(Origin::new("orders", "test", 1, Capabilities::unknown())))
+    }
+
+    #[test]
+    fn a_message_that_nobody_holds_is_delivered_again_as_it_is() {
+        let mut kept = Message::builder("payload").id("7").build();
+        let generation = generation();
+        let first = kept.deliver(&generation, 1, false);
+        let address = first.payload().as_ptr();
+        first.again();
+        assert_eq!((first.origin().name(), first.attempt(), first.redelivered()), ("orders", Some(1), false));
+        drop(first);
+        let second = kept.deliver(&generation, 2, true);
+        assert_eq!((second.attempt(), second.redelivered(), second.tries()), (Some(2), true, 1));
+        assert_eq!((second.payload().as_ptr(), second.id().as_deref()), (address, Some("7")));
+    }
+
+    #[test]
+    fn a_message_that_somebody_holds_does_not_change_when_it_is_delivered_again() {
+        let mut kept = Message::builder("payload").id("7").build();
+        let (first, second) = (kept.deliver(&generation(), 1, false), kept.deliver(&generation(), 2, true));
+        assert_eq!((first.attempt(), first.redelivered()), (Some(1), false));
+        assert_eq!((second.attempt(), second.redelivered()), (Some(2), true));
+        assert_eq!((second.id().as_deref(), second.payload()), (Some("7"), first.payload()));
+        assert!(second.native::<Plain>().is_some());
+    }
+
+    #[test]
+    fn a_message_that_is_held_and_delivered_for_ever_does_not_grow() {
+        let mut message = Message::builder("payload").id("7").build();
+        let original = Arc::downgrade(&message.body);
+        let mut held = Vec::new();
+        for attempt in 1..4 {
+            held.push(message.clone());
+            message = message.deliver(&generation(), attempt, true);
+        }
+        let borrowed = message.body.original().expect("a copy");
+        assert!(Arc::ptr_eq(borrowed, &original.upgrade().expect("held")));
+    }
+}
