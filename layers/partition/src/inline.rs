@@ -41,7 +41,7 @@ pub(crate) struct State<S, R, F> {
 struct Seat<S, R, F> {
     request: Option<R>,
     waker: Option<Waker>,
-    worker: Option<Box<Worker<S, R, F>>>,
+    worker: Option<Hand<S, R, F>>,
     /// Nobody waits any more. The place is free when its turn comes.
     gone: bool,
 }
@@ -49,14 +49,14 @@ struct Seat<S, R, F> {
 /// The workers that nobody has.
 enum Free<S, R, F> {
     /// Each works for its own lane.
-    ByLane(Box<[Option<Box<Worker<S, R, F>>>]>),
+    ByLane(Box<[Option<Hand<S, R, F>>]>),
     /// All work for all.
-    Any(Vec<Box<Worker<S, R, F>>>),
+    Any(Vec<Hand<S, R, F>>),
 }
 
 impl<S, R, F> Free<S, R, F> {
     #[inline]
-    fn take(&mut self, key: u64) -> Option<Box<Worker<S, R, F>>> {
+    fn take(&mut self, key: u64) -> Option<Hand<S, R, F>> {
         match self {
             Self::ByLane(workers) => workers[key as usize].take(),
             Self::Any(workers) => workers.pop(),
@@ -64,7 +64,7 @@ impl<S, R, F> Free<S, R, F> {
     }
 
     #[inline]
-    fn put(&mut self, worker: Box<Worker<S, R, F>>) {
+    fn put(&mut self, worker: Hand<S, R, F>) {
         match self {
             Self::ByLane(workers) => {
                 let lane = worker.lane;
@@ -74,6 +74,9 @@ impl<S, R, F> Free<S, R, F> {
         }
     }
 }
+
+/// A worker in somebody's hand, or free.
+pub(crate) type Hand<S, R, F> = Box<Worker<S, R, F>>;
 
 /// One clone of the service, and what it is busy with. Who has it may run.
 pub(crate) struct Worker<S, R, F> {
@@ -172,9 +175,9 @@ impl<S, R, F> State<S, R, F> {
     fn seat(
         &mut self,
         key: u64,
-        worker: Box<Worker<S, R, F>>,
+        worker: Hand<S, R, F>,
         gone: &mut Vec<u32>,
-    ) -> Result<Option<Waker>, Box<Worker<S, R, F>>> {
+    ) -> Result<Option<Waker>, Hand<S, R, F>> {
         while let Some(place) = self.queues.take(key, 0) {
             let seat = &mut self.seats[place as usize];
             if !mem::take(&mut seat.gone) {
@@ -193,7 +196,7 @@ impl<S, R, F> State<S, R, F> {
     #[inline]
     fn release(
         &mut self,
-        worker: Option<Box<Worker<S, R, F>>>,
+        worker: Option<Hand<S, R, F>>,
         key: Option<u64>,
         gone: &mut Vec<u32>,
     ) -> Option<Waker> {
@@ -277,7 +280,7 @@ where
 
     /// Waits for the turn of its key, and for a worker.
     #[inline]
-    pub(crate) fn poll_worker(&self, place: u32, cx: &mut Context<'_>) -> Poll<Box<Worker<S, R, S::Future>>> {
+    pub(crate) fn poll_worker(&self, place: u32, cx: &mut Context<'_>) -> Poll<Hand<S, R, S::Future>> {
         let mut state = self.state.lock();
         let seat = &mut state.seats[place as usize];
         if let Some(mut worker) = seat.worker.take() {
@@ -308,7 +311,7 @@ where
 
     /// A delivery is done with, or nobody wants it. What it ran is gone before anything of the same key starts.
     #[inline]
-    pub(crate) fn leave(&self, mut worker: Box<Worker<S, R, S::Future>>, key: u64, place: u32) {
+    pub(crate) fn leave(&self, mut worker: Hand<S, R, S::Future>, key: u64, place: u32) {
         worker.rest();
         self.release(Some(worker), Some(key));
         self.capacity.give_back(place);
@@ -316,7 +319,7 @@ where
 
     /// The turn of its delivery was passed: somebody in the service keeps the order from here, so the worker is free.
     /// A lane is free with it; a key is not: a batch never has one key twice. Gives back where the delivery runs.
-    pub(crate) fn pass(&self, mut worker: Box<Worker<S, R, S::Future>>, key: u64) -> Slot<S::Future> {
+    pub(crate) fn pass(&self, mut worker: Hand<S, R, S::Future>, key: u64) -> Slot<S::Future> {
         let spare = self.state.lock().spare.pop().unwrap_or_else(|| Box::pin(None));
         let slot = mem::replace(&mut worker.slot, spare);
         self.release(Some(worker), self.by_lane.then_some(key));
@@ -332,7 +335,7 @@ where
     }
 
     #[inline]
-    fn release(&self, worker: Option<Box<Worker<S, R, S::Future>>>, key: Option<u64>) {
+    fn release(&self, worker: Option<Hand<S, R, S::Future>>, key: Option<u64>) {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
         let waker = state.release(worker, key, &mut gone);

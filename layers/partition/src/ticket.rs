@@ -10,7 +10,7 @@ use std::{
 use tower_mq_delivery::{BoxError, CarryOne};
 use tower_service::Service;
 
-use crate::inline::{Inline, Slot, Worker};
+use crate::inline::{Hand, Inline, Slot};
 
 /// A delivery in its queue, running or not. Dropped, it is cancelled at once.
 pub(crate) struct Ticket<S, R>
@@ -26,7 +26,7 @@ where
 /// How far the delivery has come.
 enum Stage<S, R, F> {
     Waits,
-    Works(Box<Worker<S, R, F>>),
+    Works(Hand<S, R, F>),
     /// Its worker has gone on to others.
     Passed(Slot<F>),
     Done,
