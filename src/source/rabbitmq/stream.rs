@@ -17,6 +17,12 @@ use crate::source::{Control, Demand, Handle, Source, SourceError, SourceErrorKin
 /// The deliveries of a queue: what [`Queue::connect`](super::Queue::connect) returns.
 ///
 /// Dropped, it closes in the background: what was handed out is settled first.
+///
+/// # Order
+/// The queue's; see [the module](super#order).
+///
+/// # Cancel safety
+/// A `next` that is dropped takes nothing.
 #[must_use = "streams do nothing unless polled"]
 pub struct Deliveries {
     control: Control,
