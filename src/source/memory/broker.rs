@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tower_mq_delivery::{BoxError, Message, Publication, Receipt, SharedError};
 
 use super::{
+    letter,
     publisher::{PublishError, Publisher},
     queue::Queue,
     state::State,
@@ -49,14 +50,14 @@ impl Broker {
     }
 
     pub(super) fn store(&self, queue: &str, publication: Publication) -> Result<Receipt, PublishError> {
-        let mut wakes = Wakes::default();
+        let (message, mut wakes) = (letter::stored(publication), Wakes::default());
         {
             let mut state = self.lock();
             if state.closed {
                 return Err(PublishError::Closed { queue: queue.into() });
             }
             let queue = state.queue(queue);
-            state.publish(queue, publication, &mut wakes);
+            state.store(queue, message, &mut wakes);
         }
         wakes.wake();
         Ok(Receipt::new())

@@ -14,7 +14,6 @@ use tower_mq_delivery::{Acker, Capabilities, Delivery, Generation, Settle};
 use super::{
     broker::{self, Broker},
     connection::Connection,
-    letter::Letter,
     state::Queue,
     subscription::Rest,
     wakes::Wakes,
@@ -130,9 +129,10 @@ impl Consumer {
             Rest::Room
         } else {
             queue.line.wake_delayed();
-            if let Some(letter) = queue.line.pop() {
-                let (content, attempt, redelivered) =
-                    (letter.content.clone(), letter.attempt(), letter.redelivered);
+            if let Some(mut letter) = queue.line.pop() {
+                // Its last generation may be the end of a source and its observer, which may do anything.
+                let _dropped_unlocked = letter.message.generation().clone();
+                let message = letter.deliver(&self.connection.generation);
                 let token = this.held.insert(letter);
                 if this.is_resting() {
                     queue.stir(self.subscription);
@@ -140,8 +140,6 @@ impl Consumer {
                 queue.wake_next(&mut wakes);
                 drop(state);
                 wakes.wake();
-                let message =
-                    Letter::message(content, attempt, redelivered, self.connection.generation.clone());
                 return Next::Delivery(Delivery::new(message, Acker::new(self.settle.clone(), token as u64)));
             }
             Rest::Message

@@ -22,7 +22,7 @@ pub(super) struct Letter {
     /// Attempts that failed.
     pub(super) failures: u32,
     pub(super) redelivered: bool,
-    pub(super) content: Arc<Content>,
+    pub(super) message: Message,
 }
 
 impl Letter {
@@ -31,87 +31,76 @@ impl Letter {
     }
 
     pub(super) fn key(&self) -> Option<Bytes> {
-        self.content.key().cloned()
+        self.message.key().cloned()
     }
 
-    /// What a consumer is given. One allocation: the message itself.
-    pub(super) fn message(
-        content: Arc<Content>,
-        attempt: u32,
-        redelivered: bool,
-        generation: Arc<Generation>,
-    ) -> Message {
-        let (payload, key) = (content.message.payload().clone(), content.message.key().cloned());
-        Message::native_builder(payload, generation, Stored(content))
-            .maybe_key(key)
-            .attempt(attempt)
-            .redelivered(redelivered)
-            .build()
-    }
-}
-
-/// What was published. Stored once, however often it is delivered or moved.
-#[derive(Debug)]
-pub(super) struct Content {
-    message: Message,
-    /// Added to the headers of the message, or instead of them.
-    headers: Option<Box<[Header]>>,
-}
-
-impl Content {
-    pub(super) fn new(publication: Publication) -> Self {
-        let Publication { mut message, headers, .. } = publication;
-        // The turn belongs to whoever runs the message that this is a copy of.
-        let _theirs = message.set_turn(Turn::detached());
-        // A first clone may have to turn a vector into shared bytes: not when the message is delivered.
-        drop((message.payload().clone(), message.key().cloned()));
-        match message.native::<Stored>() {
-            // A message that moves from queue to queue for ever must not grow.
-            Some(Stored(content)) => content.with(&headers),
-            None => Self { message, headers: boxed(headers) },
-        }
-    }
-
-    pub(super) fn key(&self) -> Option<&Bytes> {
-        self.message.key()
-    }
-
-    /// A copy with these headers, too.
-    fn with(&self, headers: &[Header]) -> Self {
-        let kept = self.headers().iter().filter(|(name, _)| headers.iter().all(|(new, _)| new != name));
-        Self { message: self.message.clone(), headers: boxed(kept.chain(headers).cloned().collect()) }
+    /// What a consumer is given: what was published, not a copy, unless somebody still holds it from before.
+    #[inline]
+    pub(super) fn deliver(&mut self, generation: &Arc<Generation>) -> Message {
+        self.message.deliver(generation, self.attempt(), self.redelivered)
     }
 
     /// The dead letter of it.
-    pub(super) fn dead(&self, queue: &str, attempts: u32, reason: &str) -> Self {
-        self.with(&[
+    pub(super) fn dead(&self, queue: &str, reason: &str) -> Message {
+        let headers = vec![
             (DEAD_LETTER_REASON.into(), Value::Text(reason.to_owned().into())),
-            (DEAD_LETTER_ATTEMPTS.into(), Value::U32(attempts)),
+            (DEAD_LETTER_ATTEMPTS.into(), Value::U32(self.attempt())),
             (DEAD_LETTER_QUEUE.into(), Value::Text(queue.to_owned().into())),
-        ])
+        ];
+        with(&self.message, headers)
+    }
+}
+
+/// What is stored of a publication.
+pub(super) fn stored(publication: Publication) -> Message {
+    let Publication { mut message, headers, .. } = publication;
+    // The turn belongs to whoever runs the message that this is a copy of.
+    let _theirs = message.set_turn(Turn::detached());
+    // From now on its destination is the queue.
+    match headers.is_empty() && message.properties().destination().is_none() {
+        true => message,
+        false => with(&message, headers),
+    }
+}
+
+/// The message with these headers, too.
+fn with(message: &Message, headers: Vec<Header>) -> Message {
+    let properties = match message.native::<Amended>() {
+        // A message that moves from queue to queue for ever must not grow.
+        Some(amended) => amended.with(headers),
+        None => Amended { message: message.clone(), headers: headers.into() },
+    };
+    Message::native_builder(message.payload().clone(), message.generation().clone(), properties)
+        .maybe_key(message.key().cloned())
+        .build()
+}
+
+/// The properties of a message that was published with more headers than it had.
+#[derive(Debug)]
+struct Amended {
+    message: Message,
+    /// Added to the headers of the message, or instead of them.
+    headers: Box<[Header]>,
+}
+
+impl Amended {
+    fn with(&self, headers: Vec<Header>) -> Self {
+        let kept = self.headers.iter().filter(|(name, _)| headers.iter().all(|(new, _)| new != name));
+        let headers = kept.cloned().collect::<Vec<_>>().into_iter().chain(headers).collect();
+        Self { message: self.message.clone(), headers }
     }
 
-    fn headers(&self) -> &[Header] {
-        self.headers.as_deref().unwrap_or_default()
+    fn original(&self) -> &dyn Properties {
+        self.message.properties()
     }
 
     fn added(&self, name: &str) -> Option<Value<'_>> {
         // The last one counts, as when they were set one after the other.
-        self.headers().iter().rfind(|(n, _)| n == name).map(|(_, value)| value.clone())
+        self.headers.iter().rfind(|(n, _)| n == name).map(|(_, value)| value.clone())
     }
 }
 
-/// The properties of a delivered message: those it was published with.
-#[derive(Debug)]
-struct Stored(Arc<Content>);
-
-impl Stored {
-    fn original(&self) -> &dyn Properties {
-        self.0.message.properties()
-    }
-}
-
-impl Properties for Stored {
+impl Properties for Amended {
     fn id(&self) -> Option<Cow<'_, str>> {
         self.original().id()
     }
@@ -133,15 +122,11 @@ impl Properties for Stored {
     }
 
     fn header(&self, name: &str) -> Option<Value<'_>> {
-        self.0.added(name).or_else(|| self.original().header(name))
+        self.added(name).or_else(|| self.original().header(name))
     }
 
     fn headers(&self) -> Box<dyn Iterator<Item = (&str, Value<'_>)> + '_> {
-        let original = self.original().headers().filter(|(name, _)| self.0.added(name).is_none());
-        Box::new(original.chain(self.0.headers().iter().map(|(name, value)| (&**name, value.clone()))))
+        let original = self.original().headers().filter(|(name, _)| self.added(name).is_none());
+        Box::new(original.chain(self.headers.iter().map(|(name, value)| (&**name, value.clone()))))
     }
-}
-
-fn boxed(headers: Vec<Header>) -> Option<Box<[Header]>> {
-    (!headers.is_empty()).then(|| headers.into())
 }

@@ -1,14 +1,12 @@
 //! The messages of one queue, in their order.
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry};
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use tower_mq_delivery::Message;
 
-use super::letter::{Content, Letter};
+use super::letter::Letter;
 
 /// What is in a queue and not handed out, in the order of the queue.
 #[derive(Debug, Default)]
@@ -36,14 +34,14 @@ struct Group {
 
 impl Line {
     /// Stores a message behind all others.
-    pub(super) fn push(&mut self, content: Arc<Content>) {
-        let letter = Letter { sequence: self.next, failures: 0, redelivered: false, content };
+    pub(super) fn push(&mut self, message: Message) {
+        let letter = Letter { sequence: self.next, failures: 0, redelivered: false, message };
         self.next += 1;
         self.enter(letter);
     }
 
     fn enter(&mut self, letter: Letter) {
-        if let (Some(groups), Some(key)) = (&mut self.groups, letter.content.key()) {
+        if let (Some(groups), Some(key)) = (&mut self.groups, letter.message.key()) {
             match groups.entry(key.clone()) {
                 Entry::Occupied(mut group) => {
                     self.behind += 1;
@@ -102,7 +100,7 @@ impl Line {
     }
 
     fn follow(&mut self, letter: &Letter) {
-        let (Some(groups), Some(key)) = (&mut self.groups, letter.content.key()) else { return };
+        let (Some(groups), Some(key)) = (&mut self.groups, letter.message.key()) else { return };
         let Some(group) = groups.get_mut(key) else { return };
         group.ahead -= 1;
         if group.ahead > 0 {

@@ -8,10 +8,10 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::Instant};
-use tower_mq_delivery::{Generation, Outcome, Publication, Settlement, Token};
+use tower_mq_delivery::{Generation, Message, Outcome, Settlement, Token};
 
 use super::{
-    letter::{Content, Letter},
+    letter::Letter,
     line::Line,
     slots::Slots,
     subscription::{Rest, Subscription},
@@ -89,13 +89,10 @@ impl State {
         self.names.get(name).map(|index| &mut self.queues[*index])
     }
 
-    pub(super) fn publish(&mut self, queue: usize, publication: Publication, wakes: &mut Wakes) {
-        self.store(queue, Arc::new(Content::new(publication)), wakes);
-    }
-
-    fn store(&mut self, queue: usize, content: Arc<Content>, wakes: &mut Wakes) {
+    /// Puts a message at the end of the queue.
+    pub(super) fn store(&mut self, queue: usize, message: Message, wakes: &mut Wakes) {
         let queue = &mut self.queues[queue];
-        queue.line.push(content);
+        queue.line.push(message);
         queue.wake_next(wakes);
     }
 
@@ -162,9 +159,9 @@ impl State {
             }
         };
         queue.dead_lettered += 1;
-        let dead = letter.content.dead(&queue.name, letter.attempt(), reason);
+        let dead = letter.dead(&queue.name, reason);
         let target = self.queue(&target);
-        self.store(target, Arc::new(dead), wakes);
+        self.store(target, dead, wakes);
         letter
     }
 }
