@@ -36,7 +36,7 @@ async fn main() -> Result<(), BoxError> {
         while health.changed().await.is_ok() {
             match &health.borrow_and_update().state {
                 State::Connecting => println!("-- connecting"),
-                State::Connected { generation, .. } => println!("-- connected, for the {generation}. time"),
+                State::Connected { generation, .. } => println!("-- connected (connection {generation})"),
                 State::Reconnecting { attempt, error, .. } => {
                     println!("-- attempt {attempt} failed: {error}")
                 }
