@@ -95,23 +95,22 @@ async fn a_parked_delivery_keeps_its_key_and_frees_its_worker() {
 /// A worker whose parked delivery has woken up looks for no work, so it must not be the one who is sent to look.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_busy_with_what_it_parked_leaves_new_work_to_others() {
-    let stage = Stage::new(&[(0, Trick::Parks), (1, Trick::Parks)]);
-    let mut service = Layer::per_key(2).layer(stage.service());
-    let mut responses =
-        vec![call(&mut service, message(0, 0)).await, call(&mut service, message(1, 1)).await];
-    for id in [0, 1] {
-        stage.wake(id).await;
-        responses.push(call(&mut service, message(10 + id, 10 + id)).await);
-    }
-    stage.finish(0).await;
-    stage.finish(1).await;
-    assert_eq!(stage.started(), [0, 1, 10, 11]);
-    responses.push(call(&mut service, message(20, 20)).await);
-    for id in [10, 11, 20] {
-        stage.finish(id).await;
-    }
-    for response in responses {
-        response.await.expect("no panic").expect("an answer");
+    for first in [0, 1] {
+        let stage = Stage::new(&[(0, Trick::Parks), (1, Trick::Parks)]);
+        let mut service = Layer::per_key(2).layer(stage.service());
+        let mut responses = vec![call(&mut service, message(0, 0)).await, call(&mut service, message(1, 1)).await];
+        stage.wake(first).await;
+        responses.push(call(&mut service, message(2, 2)).await);
+        assert_eq!(stage.started(), [0, 1, 2], "one worker is free, whichever it is");
+        stage.wake(1 - first).await;
+        responses.push(call(&mut service, message(3, 3)).await);
+        assert_eq!(stage.started(), [0, 1, 2]);
+        for id in [0, 1, 2, 3] {
+            stage.finish(id).await;
+        }
+        for response in responses {
+            response.await.expect("no panic").expect("an answer");
+        }
     }
 }
 
