@@ -39,7 +39,7 @@ impl<Src: Source, T, E: Into<BoxError>> Intake<Delivery, Result<T, E>> for Sourc
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn done(&mut self, (): (), finished: Finished<Result<T, E>>) {
         match finished {
             Finished::Answered(Ok(_)) | Finished::Cancelled => {}

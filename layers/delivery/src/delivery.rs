@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    mem::ManuallyDrop,
     pin::Pin,
     sync::{
         Arc,
@@ -98,22 +99,24 @@ impl Acker {
     }
 
     /// Posts the decision to the source. What is returned only reports; dropping it loses nothing.
-    pub fn settle(mut self, outcome: Outcome) -> Settling {
-        let counter = self.tally.as_ref().map(|tally| (tally.clone(), Tally::index(&outcome)));
-        let settling = match self.duty.take() {
+    #[inline]
+    pub fn settle(self, outcome: Outcome) -> Settling {
+        // Its drop would find nothing left to do.
+        let mut this = ManuallyDrop::new(self);
+        let (duty, tally, index) = (this.duty.take(), this.tally.take(), Tally::index(&outcome));
+        let settling = match duty {
             Some((settle, token)) => settle.settle(token, outcome),
             None => Settling::done(Ok(Settlement::Confirmed)),
         };
-        if let Some((tally, index)) = counter {
+        if let Some(tally) = tally {
             tally.count(&settling, index);
-            self.tally = None;
         }
         settling
     }
 }
 
 impl Drop for Acker {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.duty.is_some() {
             self.dropped();
@@ -194,6 +197,15 @@ impl Settling {
     pub fn now(&self) -> Result<Settlement, SettleError> {
         match &self.0 {
             Reporting::Done(result) => result.clone(),
+            Reporting::Waiting(_) => Ok(Settlement::HandedOver),
+        }
+    }
+
+    /// What is known now, for those who ask nothing more.
+    #[inline]
+    pub fn into_now(self) -> Result<Settlement, SettleError> {
+        match self.0 {
+            Reporting::Done(result) => result,
             Reporting::Waiting(_) => Ok(Settlement::HandedOver),
         }
     }

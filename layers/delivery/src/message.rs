@@ -88,20 +88,10 @@ impl Message {
     ///
     /// # Cost
     /// None, if nobody else holds the message any more; else one allocation.
+    #[inline(always)]
     pub fn deliver(&mut self, generation: &Arc<Generation>, attempt: u32, redelivered: bool) -> Self {
         let Some(body) = Arc::get_mut(&mut self.body) else {
-            let head = Head {
-                payload: self.payload().clone(),
-                key: self.key().cloned(),
-                generation: generation.clone(),
-                lease: None,
-                attempt: Some(attempt),
-                again: AtomicU32::new(0),
-                redelivered,
-            };
-            // Of the first one, so that a message that is delivered for ever does not grow.
-            let original = self.body.original().unwrap_or(&self.body).clone();
-            return Self::of(Arc::new(Again { head, original }));
+            return self.deliver_copy(generation, attempt, redelivered);
         };
         let head = body.head_mut();
         if !Arc::ptr_eq(&head.generation, generation) {
@@ -110,6 +100,22 @@ impl Message {
         (head.lease, head.attempt, head.redelivered) = (None, Some(attempt), redelivered);
         *head.again.get_mut() = 0;
         Self::of(self.body.clone())
+    }
+
+    #[cold]
+    fn deliver_copy(&self, generation: &Arc<Generation>, attempt: u32, redelivered: bool) -> Self {
+        let head = Head {
+            payload: self.payload().clone(),
+            key: self.key().cloned(),
+            generation: generation.clone(),
+            lease: None,
+            attempt: Some(attempt),
+            again: AtomicU32::new(0),
+            redelivered,
+        };
+        // Of the first one, so that a message that is delivered for ever does not grow.
+        let original = self.body.original().unwrap_or(&self.body).clone();
+        Self::of(Arc::new(Again { head, original }))
     }
 
     /// What was sent.

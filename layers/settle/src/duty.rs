@@ -33,6 +33,23 @@ impl Duty {
         }
     }
 
+    /// The inner service has ended, and the broker is not waited for. `None`: the response was given.
+    #[inline]
+    pub(crate) fn end(
+        self,
+        message: &Message,
+        answer: Result<Outcome, BoxError>,
+    ) -> Option<Result<Settled, BoxError>> {
+        match (answer, self) {
+            // What becomes of nearly every delivery.
+            (Ok(outcome), Self::Due(acker)) => {
+                let settling = acker.settle(outcome.clone());
+                Some(response(message, outcome, settling))
+            }
+            (answer, duty) => duty.answer(message, answer).take(message),
+        }
+    }
+
     /// The inner service has ended.
     pub(crate) fn answer(self, message: &Message, answer: Result<Outcome, BoxError>) -> Self {
         match answer {
@@ -41,20 +58,8 @@ impl Duty {
         }
     }
 
-    /// The inner service has panicked.
-    pub(crate) fn panic(self, message: &Message, panic: &Panic) -> Self {
-        let error = Panicked::new(panic);
-        tracing::error!(
-            destination = %message.destination(),
-            attempt = message.attempt(),
-            %error,
-            "a service panicked while it handled a message"
-        );
-        message.origin().report(&Event::Panicked { message: Some(message) });
-        self.fail(message, &error)
-    }
-
     // The payload is not logged. What the text of an error says is its author's choice.
+    #[cold]
     fn fail(self, message: &Message, error: &DynError) -> Self {
         let (destination, attempt) = (message.destination(), message.attempt());
         if !matches!(self, Self::Due(_)) {
@@ -95,11 +100,30 @@ impl Duty {
     /// The response; `None`: it was given.
     pub(crate) fn take(&mut self, message: &Message) -> Option<Result<Settled, BoxError>> {
         let Self::Posted(outcome, settling) = std::mem::replace(self, Self::Over) else { return None };
-        Some(match settling.now() {
-            Ok(settlement) => Ok(Settled::new(outcome, settlement)),
-            Err(source) => Err(unsettled(message, outcome, source)),
-        })
+        Some(response(message, outcome, settling))
     }
+}
+
+#[inline]
+fn response(message: &Message, outcome: Outcome, settling: Settling) -> Result<Settled, BoxError> {
+    match settling.into_now() {
+        Ok(settlement) => Ok(Settled::new(outcome, settlement)),
+        Err(source) => Err(unsettled(message, outcome, source)),
+    }
+}
+
+/// The inner service has panicked.
+#[cold]
+pub(crate) fn panicked(message: &Message, panic: &Panic) -> BoxError {
+    let error = Panicked::new(panic);
+    tracing::error!(
+        destination = %message.destination(),
+        attempt = message.attempt(),
+        %error,
+        "a service panicked while it handled a message"
+    );
+    message.origin().report(&Event::Panicked { message: Some(message) });
+    error.into()
 }
 
 #[cold]

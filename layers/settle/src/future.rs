@@ -10,7 +10,7 @@ use std::{
 use pin_project::pin_project;
 use tower_mq_delivery::{BoxError, Event, IntoOutcome, Message, Settled};
 
-use crate::duty::Duty;
+use crate::duty::{Duty, panicked};
 
 /// The response of [`Settler`](crate::Settler): ready when the delivery is settled. After that it is never ready
 /// again.
@@ -53,21 +53,20 @@ where
             }
         }
         if let Some(inner) = this.inner.as_mut().as_pin_mut() {
-            let polled = catch_unwind(AssertUnwindSafe(|| inner.poll(cx).map(IntoOutcome::into_outcome)));
-            if matches!(polled, Ok(Poll::Pending)) {
-                return Poll::Pending;
-            }
+            let answer =
+                match catch_unwind(AssertUnwindSafe(|| inner.poll(cx).map(IntoOutcome::into_outcome))) {
+                    Ok(Poll::Ready(answer)) => answer,
+                    Ok(Poll::Pending) => return Poll::Pending,
+                    Err(panic) => Err(panicked(this.message, &panic)),
+                };
             // What the handler holds is freed before the broker hears of its end.
             this.inner.set(None);
             let duty = std::mem::replace(this.duty, Duty::Over);
-            *this.duty = match polled {
-                Ok(Poll::Ready(answer)) => duty.answer(this.message, answer),
-                Ok(Poll::Pending) => duty,
-                Err(panic) => duty.panic(this.message, &panic),
-            };
-            if *this.confirmed {
-                ready!(this.duty.poll_confirmed(cx));
+            if !*this.confirmed {
+                return duty.end(this.message, answer).map_or(Poll::Pending, Poll::Ready);
             }
+            *this.duty = duty.answer(this.message, answer);
+            ready!(this.duty.poll_confirmed(cx));
         }
         this.duty.take(this.message).map_or(Poll::Pending, Poll::Ready)
     }

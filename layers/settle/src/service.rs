@@ -6,7 +6,11 @@ use std::{
 use tower_mq_delivery::{BoxError, Delivery, Drain, Event, IntoOutcome, Message, Outcome, Settled};
 use tower_service::Service;
 
-use crate::{SettleLayer, duty::Duty, future::ResponseFuture};
+use crate::{
+    SettleLayer,
+    duty::{Duty, panicked},
+    future::ResponseFuture,
+};
 
 /// Settles each delivery with what the inner service makes of its message. Built by [`SettleLayer`].
 ///
@@ -68,7 +72,8 @@ where
         let (mut message, acker) = delivery.into_parts();
         let confirmed = self.settings.confirmed;
         let mut duty = Duty::Due(acker);
-        if message.is_stale() || message.origin().drain() == Some(Drain::Release) {
+        let generation = message.generation();
+        if generation.is_over() || generation.origin().drain() == Some(Drain::Release) {
             return not_handled(message, duty.post(Outcome::Release), confirmed);
         }
         if self.settings.before {
@@ -84,7 +89,7 @@ where
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(message))) {
             Ok(future) => ResponseFuture::new(Some(future), duty, kept, confirmed),
             Err(panic) => {
-                let duty = duty.panic(&kept, &panic);
+                let duty = duty.answer(&kept, Err(panicked(&kept, &panic)));
                 ResponseFuture::new(None, duty, kept, confirmed)
             }
         }

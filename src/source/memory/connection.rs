@@ -8,8 +8,8 @@ use super::{broker::Broker, state::Decision, wakes::Wakes};
 
 pub(super) struct Connection {
     broker: Broker,
-    queue: usize,
-    subscription: usize,
+    /// The queue, and the subscription there.
+    consumer: (usize, usize),
     pub(super) generation: Arc<Generation>,
 }
 
@@ -20,24 +20,24 @@ impl Connection {
         subscription: usize,
         generation: Arc<Generation>,
     ) -> Self {
-        Self { broker, queue, subscription, generation }
+        Self { broker, consumer: (queue, subscription), generation }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide(&self, token: Token, outcome: &Outcome) -> Settlement {
-        let mut wakes = Wakes::default();
+        let (mut done, mut wakes) = (None, Wakes::default());
         let decision = {
             let mut state = self.broker.lock();
             // Generations end under the lock, so this cannot change before the decision is stored.
             match self.generation.is_over() {
                 true => Err(Settlement::Stale),
-                false => state.settle(self.queue, self.subscription, token, outcome, &mut wakes),
+                false => state.settle(self.consumer, token, outcome, &mut done, &mut wakes),
             }
         };
         wakes.wake();
         match decision {
-            Ok(Decision::Done(_)) => Settlement::Confirmed,
-            Ok(Decision::Exhausted(_)) => {
+            Ok(Decision::Stored) => Settlement::Confirmed,
+            Ok(Decision::Exhausted) => {
                 self.replaced(outcome);
                 Settlement::Confirmed
             }

@@ -21,7 +21,8 @@ pub(super) struct Letter {
     pub(super) sequence: u64,
     /// Attempts that failed.
     pub(super) failures: u32,
-    pub(super) redelivered: bool,
+    /// How often it came back.
+    pub(super) returns: u32,
     pub(super) message: Message,
 }
 
@@ -37,7 +38,7 @@ impl Letter {
     /// What a consumer is given: what was published, not a copy, unless somebody still holds it from before.
     #[inline]
     pub(super) fn deliver(&mut self, generation: &Arc<Generation>) -> Message {
-        self.message.deliver(generation, self.attempt(), self.redelivered)
+        self.message.deliver(generation, self.attempt(), self.returns > 0)
     }
 
     /// The dead letter of it.

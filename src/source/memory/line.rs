@@ -35,7 +35,7 @@ struct Group {
 impl Line {
     /// Stores a message behind all others.
     pub(super) fn push(&mut self, message: Message) {
-        let letter = Letter { sequence: self.next, failures: 0, redelivered: false, message };
+        let letter = Letter { sequence: self.next, failures: 0, returns: 0, message };
         self.next += 1;
         self.enter(letter);
     }
@@ -99,6 +99,7 @@ impl Line {
         }
     }
 
+    #[inline(never)]
     fn follow(&mut self, letter: &Letter) {
         let (Some(groups), Some(key)) = (&mut self.groups, letter.message.key()) else { return };
         let Some(group) = groups.get_mut(key) else { return };
@@ -120,13 +121,13 @@ impl Line {
 
     /// A message that was handed out comes back to its place.
     pub(super) fn put_back(&mut self, mut letter: Letter) {
-        letter.redelivered = true;
+        letter.returns = letter.returns.saturating_add(1);
         self.returned.insert(letter.sequence, letter);
     }
 
     /// A message that was handed out comes back to its place, not before `until`. Its group waits for it.
     pub(super) fn put_off(&mut self, mut letter: Letter, until: Instant) {
-        letter.redelivered = true;
+        letter.returns = letter.returns.saturating_add(1);
         self.delayed.insert((until, letter.sequence), letter);
     }
 

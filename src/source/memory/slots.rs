@@ -2,82 +2,49 @@
 
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    slots: Vec<Slot<T>>,
-    /// The first free slot; the length of `slots`: there is none.
-    free: usize,
-    full: usize,
-}
-
-#[derive(Debug)]
-enum Slot<T> {
-    Full(T),
-    /// With the next free one.
-    Free(usize),
+    slots: Vec<Option<T>>,
+    free: Vec<usize>,
 }
 
 impl<T> Slots<T> {
     pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), free: 0, full: 0 }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.full
+        self.slots.len() - self.free.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: T) -> usize {
-        let index = self.free;
-        match self.slots.get_mut(index) {
-            Some(slot) => {
-                if let Slot::Free(next) = std::mem::replace(slot, Slot::Full(value)) {
-                    self.free = next;
-                }
-            }
-            None => {
-                self.slots.push(Slot::Full(value));
-                self.free = self.slots.len();
-            }
+        if let Some(index) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(index)
+        {
+            *slot = Some(value);
+            return index;
         }
-        self.full += 1;
-        index
+        self.slots.push(Some(value));
+        self.slots.len() - 1
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, index: usize) -> Option<T> {
-        let slot = self.slots.get_mut(index)?;
-        match std::mem::replace(slot, Slot::Free(self.free)) {
-            Slot::Full(value) => {
-                self.free = index;
-                self.full -= 1;
-                Some(value)
-            }
-            free => {
-                *slot = free;
-                None
-            }
-        }
+        let value = self.slots.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(value)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        match self.slots.get_mut(index)? {
-            Slot::Full(value) => Some(value),
-            Slot::Free(_) => None,
-        }
+        self.slots.get_mut(index)?.as_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| match slot {
-            Slot::Full(value) => Some(value),
-            Slot::Free(_) => None,
-        })
+        self.slots.iter().flatten()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().filter_map(|slot| match slot {
-            Slot::Full(value) => Some(value),
-            Slot::Free(_) => None,
-        })
+        self.slots.iter_mut().flatten()
     }
 
     /// Takes out those that are not to be kept.
@@ -91,11 +58,8 @@ impl<T> Slots<T> {
 
     /// Takes out everything.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
-        (self.free, self.full) = (0, 0);
-        std::mem::take(&mut self.slots).into_iter().filter_map(|slot| match slot {
-            Slot::Full(value) => Some(value),
-            Slot::Free(_) => None,
-        })
+        self.free.clear();
+        std::mem::take(&mut self.slots).into_iter().flatten()
     }
 }
 

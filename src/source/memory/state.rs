@@ -54,12 +54,12 @@ pub(super) enum DeadLetters {
 }
 
 /// What became of a decision.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Decision {
-    /// It is stored. The letter, if the queue is done with it, is to be dropped when the lock is released.
-    Done(#[allow(dead_code)] Option<Letter>),
+    /// It is stored.
+    Stored,
     /// The message had failed too often for another attempt, and was rejected.
-    Exhausted(#[allow(dead_code)] Letter),
+    Exhausted,
 }
 
 impl State {
@@ -96,45 +96,54 @@ impl State {
         queue.wake_next(wakes);
     }
 
-    /// What is decided about a delivery of the live generation.
+    /// What is decided about a delivery of the live generation. `done`: the letter, if the queue is done with it, to be
+    /// dropped when the lock is released.
     #[inline]
     pub(super) fn settle(
         &mut self,
-        queue: usize,
-        subscription: usize,
+        (queue, subscription): (usize, usize),
         token: Token,
         outcome: &Outcome,
+        done: &mut Option<Letter>,
         wakes: &mut Wakes,
     ) -> Result<Decision, Settlement> {
         let index = queue;
         let queue = &mut self.queues[index];
         let letter = queue.give_back(subscription, token, wakes).ok_or(Settlement::Stale)?;
+        if let Outcome::Ack = outcome {
+            queue.done(done.insert(letter), wakes);
+            return Ok(Decision::Stored);
+        }
         match outcome {
-            Outcome::Ack => {
-                queue.done(&letter, wakes);
-                Ok(Decision::Done(Some(letter)))
-            }
-            Outcome::Retry { after } => Ok(self.retry(index, letter, *after, wakes)),
-            Outcome::Reject { reason } => Ok(Decision::Done(Some(self.reject(index, letter, reason, wakes)))),
+            Outcome::Retry { after } => return Ok(self.retry(index, letter, *after, done, wakes)),
+            Outcome::Reject { reason } => self.reject(index, done.insert(letter), reason, wakes),
             // Release, and outcomes that are still to be invented: nothing is lost.
             _ => {
                 queue.line.put_back(letter);
                 queue.wake_next(wakes);
-                Ok(Decision::Done(None))
             }
         }
+        Ok(Decision::Stored)
     }
 
-    fn retry(&mut self, index: usize, mut letter: Letter, after: Duration, wakes: &mut Wakes) -> Decision {
+    fn retry(
+        &mut self,
+        index: usize,
+        mut letter: Letter,
+        after: Duration,
+        done: &mut Option<Letter>,
+        wakes: &mut Wakes,
+    ) -> Decision {
         let queue = &mut self.queues[index];
         if queue.max_attempts.is_some_and(|most| letter.attempt() >= most) {
-            return Decision::Exhausted(self.reject(index, letter, NO_ATTEMPTS_LEFT, wakes));
+            self.reject(index, done.insert(letter), NO_ATTEMPTS_LEFT, wakes);
+            return Decision::Exhausted;
         }
         letter.failures = letter.failures.saturating_add(1);
         if after.is_zero() {
             queue.line.put_back(letter);
             queue.wake_next(wakes);
-            return Decision::Done(None);
+            return Decision::Stored;
         }
         let now = Instant::now();
         let until = now.checked_add(after).unwrap_or_else(|| now + FOR_EVER);
@@ -144,25 +153,24 @@ impl State {
             // Their timers are set to a later time, or to none.
             queue.wake_all(wakes);
         }
-        Decision::Done(None)
+        Decision::Stored
     }
 
-    fn reject(&mut self, index: usize, letter: Letter, reason: &str, wakes: &mut Wakes) -> Letter {
+    fn reject(&mut self, index: usize, letter: &Letter, reason: &str, wakes: &mut Wakes) {
         let queue = &mut self.queues[index];
-        queue.done(&letter, wakes);
+        queue.done(letter, wakes);
         let target = match &queue.dead_letters {
             DeadLetters::Beside => format!("{}.dead", queue.name).into(),
             DeadLetters::To(target) => target.clone(),
             DeadLetters::Nowhere => {
                 queue.discarded += 1;
-                return letter;
+                return;
             }
         };
         queue.dead_lettered += 1;
         let dead = letter.dead(&queue.name, reason);
         let target = self.queue(&target);
         self.store(target, dead, wakes);
-        letter
     }
 }
 
@@ -186,10 +194,17 @@ impl Queue {
     }
 
     /// A message has left the queue.
-    #[inline]
+    #[inline(always)]
     fn done(&mut self, letter: &Letter, wakes: &mut Wakes) {
         self.line.done(letter);
         self.wake_next(wakes);
+        if self.drained.is_some() {
+            self.tell_drained();
+        }
+    }
+
+    #[inline(never)]
+    fn tell_drained(&self) {
         if let Some(drained) = &self.drained
             && self.len() == 0
         {
@@ -287,6 +302,7 @@ impl Queue {
         }
     }
 
+    #[inline(never)]
     fn wake_one(&mut self, wakes: &mut Wakes) {
         if let Some(next) = self.waiting.pop_front()
             && let Some(subscription) = self.subscriptions.get_mut(next)
