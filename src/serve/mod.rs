@@ -27,11 +27,11 @@ use serving::{Run, Serving, Settings};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_mq::BoxError> {
+/// use futures_util::{StreamExt, stream};
 /// use tower::service_fn;
 /// use tower_mq::{Delivery, Message, Outcome, serve, source::from_stream};
 ///
-/// let deliveries = futures_util::stream::iter(["a", "b"]).map(|text| Delivery::detached(Message::new(text)));
-/// # use futures_util::StreamExt;
+/// let deliveries = stream::iter(["a", "b"]).map(|text| Delivery::detached(Message::new(text)));
 /// let service = service_fn(|delivery: Delivery| async move { delivery.settle(Outcome::Ack).await });
 ///
 /// let report = serve(from_stream(deliveries), service).await?;

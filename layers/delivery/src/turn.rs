@@ -258,7 +258,7 @@ mod models {
             let threads = [thread::spawn(move || stale.pass()), thread::spawn(move || right.pass())];
             block_on(waited(&turns, 2));
             assert!(turns.is_passed(2));
-            threads.map(|t| t.join().expect("the thread passes"));
+            threads.into_iter().for_each(|thread| thread.join().expect("the thread passes"));
         });
     }
 
