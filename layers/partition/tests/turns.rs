@@ -98,7 +98,8 @@ async fn a_worker_that_is_busy_with_what_it_parked_leaves_new_work_to_others() {
     for first in [0, 1] {
         let stage = Stage::new(&[(0, Trick::Parks), (1, Trick::Parks)]);
         let mut service = Layer::per_key(2).layer(stage.service());
-        let mut responses = vec![call(&mut service, message(0, 0)).await, call(&mut service, message(1, 1)).await];
+        let mut responses =
+            vec![call(&mut service, message(0, 0)).await, call(&mut service, message(1, 1)).await];
         stage.wake(first).await;
         responses.push(call(&mut service, message(2, 2)).await);
         assert_eq!(stage.started(), [0, 1, 2], "one worker is free, whichever it is");
