@@ -98,6 +98,21 @@ async fn after_the_drain_time_out_what_still_runs_is_dropped_and_released_once()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_time_out_that_no_clock_can_show_is_for_ever() {
+    let desk = Desk::default();
+    let slow = service_fn(async |delivery: Delivery| {
+        tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+        ack(delivery).await
+    });
+    let report = serve(desk.waiting(1), slow)
+        .with_graceful_shutdown(tokio::time::sleep(ms(10)))
+        .drain_timeout(Duration::MAX)
+        .await
+        .expect("a good end");
+    assert_eq!((report.counts.acked, report.abandoned), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_a_run_releases_its_deliveries() {
     let desk = Desk::default();
     let service = service_fn(|delivery: Delivery| async move {

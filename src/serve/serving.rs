@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 use tower_mq_delivery::{BoxError, Delivery, Drain, Drive, Observer, Panicked, Stopped, Tally};
 use tower_service::Service;
 
@@ -105,13 +105,12 @@ where
     fn drain(&mut self, ended: Ended) {
         self.ended = ended;
         self.settings.signal = None;
-        let until = Instant::now() + self.settings.drain_timeout;
-        self.phase = Phase::Draining(Box::pin(sleep_until(until)));
+        self.phase = Phase::Draining(Box::pin(sleep(self.settings.drain_timeout)));
     }
 
     fn close(&mut self) {
         let limit = self.settings.drain_timeout.min(CLOSE_AT_MOST);
-        self.phase = Phase::Closing(Box::pin(sleep_until(Instant::now() + limit)));
+        self.phase = Phase::Closing(Box::pin(sleep(limit)));
     }
 
     fn fail(&mut self, failure: Failure) {

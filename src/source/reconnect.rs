@@ -93,7 +93,6 @@ where
 {
     let limit = if lost.is_some() { options.later } else { options.first };
     let since = lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-    let until = limit.map(|limit| since + limit);
     if let Some((since, error)) = lost {
         control.reconnecting(since, 0, error);
     }
@@ -110,7 +109,7 @@ where
         };
         control.reconnecting(since, attempt, error.clone());
         let delay = options.delay(attempt);
-        if until.is_some_and(|until| Instant::now() + delay > until) {
+        if limit.is_some_and(|limit| since.elapsed().saturating_add(delay) > limit) {
             let tried = since.elapsed().as_secs_f64();
             let what = format!("{broker} could not be reached in {attempt} attempts over {tried:.1} s");
             return Err(SourceError::new(SourceErrorKind::Unreachable, what).with_source(error));
@@ -186,6 +185,19 @@ mod tests {
             establish::<(), _>(&control, &Reconnect::new(), "it", None, || async { Err(refused()) }).await;
         assert!(matches!(result, Ok(Established::Closed)));
         assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_that_no_clock_can_show_is_none() {
+        let (control, mut attempts) = (control(), 0);
+        let options = Reconnect::new().first(Some(Duration::MAX));
+        let established = establish(&control, &options, "the broker", None, || {
+            attempts += 1;
+            let result = if attempts < 3 { Err(refused()) } else { Ok(()) };
+            async move { result }
+        })
+        .await;
+        assert!(matches!(established, Ok(Established::Yes(()))));
     }
 
     #[test]
