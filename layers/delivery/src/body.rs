@@ -111,6 +111,13 @@ mod tests {
     }
 
     #[test]
+    fn attempts_are_counted_from_one() {
+        let mut kept = Message::new("payload");
+        let (first, second) = (kept.deliver(&generation(), 0, false), kept.deliver(&generation(), 0, false));
+        assert_eq!((first.attempt(), second.attempt()), (Some(1), Some(1)));
+    }
+
+    #[test]
     fn a_message_that_is_held_and_delivered_for_ever_does_not_grow() {
         let mut message = Message::builder("payload").id("7").build();
         let original = Arc::downgrade(&message.body);

@@ -85,11 +85,13 @@ impl Message {
     }
 
     /// For sources that keep what they hand out: another delivery of this message, by the same or another source.
+    /// Attempts are counted from 1.
     ///
     /// # Cost
     /// None, if nobody else holds the message any more; else one allocation.
     #[inline(always)]
     pub fn deliver(&mut self, generation: &Arc<Generation>, attempt: u32, redelivered: bool) -> Self {
+        let attempt = attempt.max(1);
         let Some(body) = Arc::get_mut(&mut self.body) else {
             return self.deliver_copy(generation, attempt, redelivered);
         };
