@@ -14,10 +14,13 @@ use super::{Control, Demand, Handle, Source, SourceError};
 
 /// Makes a source of any stream of deliveries. Its end is a good end.
 ///
-/// Settlements are the business of whoever made the deliveries; nothing is flushed or closed.
+/// Settlements are the business of whoever made the deliveries; nothing is flushed or closed. It is connected from the
+/// beginning to its end, as far as its [`Health`](super::Health) knows.
 pub fn from_stream<St: Stream<Item = Delivery>>(stream: St) -> FromStream<St> {
     let origin = Origin::new("stream", "", usize::MAX, Capabilities::unknown());
-    FromStream { stream, control: Control::new(Arc::new(origin)) }
+    let control = Control::new(Arc::new(origin));
+    control.connected(1);
+    FromStream { stream, control, closed: false }
 }
 
 /// A stream as a source: see [`from_stream`].
@@ -28,6 +31,7 @@ pub struct FromStream<St> {
     #[pin]
     stream: St,
     control: Control,
+    closed: bool,
 }
 
 impl<St: Stream<Item = Delivery>> Stream for FromStream<St> {
@@ -62,7 +66,28 @@ impl<St: Stream<Item = Delivery>> Source for FromStream<St> {
     }
 
     fn poll_closed(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
-        self.control.closed(None);
+        let this = self.project();
+        if !std::mem::replace(this.closed, true) {
+            this.control.closed(None);
+        }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::source::State;
+
+    #[tokio::test]
+    async fn its_health_is_connected_until_it_is_closed() {
+        let mut source = from_stream(stream::empty());
+        let handle = source.handle();
+        assert!(matches!(handle.health().state, State::Connected { .. }));
+        let closed = std::future::poll_fn(|cx| Pin::new(&mut source).poll_closed(cx)).await;
+        assert!(closed.is_ok());
+        assert!(matches!(handle.health().state, State::Closed { error: None }));
     }
 }
