@@ -27,11 +27,10 @@ impl Publisher {
         Self { broker, destination: None }
     }
 
-    /// The queue for publications that name none.
+    /// Publishes to this queue, where a publication names none.
     #[must_use]
-    pub fn to(mut self, queue: impl Into<Cow<'static, str>>) -> Self {
-        self.destination = Some(queue.into());
-        self
+    pub fn to(&self, queue: impl Into<Cow<'static, str>>) -> Self {
+        Self { destination: Some(queue.into()), ..self.clone() }
     }
 }
 

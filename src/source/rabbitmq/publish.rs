@@ -180,12 +180,14 @@ impl Drop for Shared {
 impl Publisher {
     /// Publishes to this queue, where a publication names none; through an [`exchange`](Self::exchange), this is the
     /// routing key.
+    #[must_use]
     pub fn to(&self, queue: impl Into<Cow<'static, str>>) -> Self {
         Self { destination: Some(queue.into()), ..self.clone() }
     }
 
     /// Publishes through this exchange, with the destination as routing key. Default: the default exchange, which
     /// knows every queue by its name.
+    #[must_use]
     pub fn exchange(&self, name: impl Into<Cow<'static, str>>) -> Self {
         Self { exchange: name.into(), ..self.clone() }
     }
