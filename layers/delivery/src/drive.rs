@@ -212,7 +212,7 @@ where
 
     /// Takes a request, calls the service, and polls its future if it holds up the queue. `false`: nothing more may
     /// be taken now.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> Poll<Result<bool, Stopped<S::Error>>> {
         let asked = self.held.is_some();
         let mut next = self.next(cx);
@@ -243,7 +243,9 @@ where
             let future = self.service.call(request);
             called = true;
             if self.turns.is_passed(self.sequence) {
-                self.fresh.extend(taken.take().map(|tag| (future, tag)));
+                if let Some(tag) = taken.take() {
+                    self.fresh.push_back((future, tag));
+                }
                 return Step::Passed;
             }
             self.head.set(Some(future));
@@ -330,7 +332,7 @@ where
     }
 
     /// Polls the future that holds up the queue; `false`: it still does.
-    #[inline]
+    #[inline(always)]
     fn poll_head(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> bool {
         let Some(tag) = &self.holds else { return self.others_may_run(cx) };
         let Poll::Ready(finished) = poll_slot(&mut self.head, tag, cx) else {

@@ -34,7 +34,7 @@ impl Capacity {
     }
 
     /// Takes a place. An error is final.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_take(
         &self,
         waiter: &mut Waiter,
@@ -57,7 +57,7 @@ impl Capacity {
         Poll::Ready(Ok(place))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_back(&self, place: u32) {
         let mut state = self.state.lock();
         state.free.push(place);

@@ -114,7 +114,7 @@ impl<S, R, F> Worker<S, R, F> {
     }
 
     /// Drops what it is busy with.
-    #[inline]
+    #[inline(always)]
     fn rest(&mut self) {
         self.request = None;
         self.slot.set(None);
@@ -171,7 +171,7 @@ where
 impl<S, R, F> State<S, R, F> {
     /// Gives the worker to the first of this key who still waits. `gone` are places that are free now. `Err`: nobody
     /// waits, here is the worker.
-    #[inline]
+    #[inline(always)]
     fn seat(
         &mut self,
         key: u64,
@@ -193,7 +193,7 @@ impl<S, R, F> State<S, R, F> {
     }
 
     /// A worker is free, or a key, or both; at most one of each was missing the other. Gives back whom to wake.
-    #[inline]
+    #[inline(always)]
     fn release(
         &mut self,
         worker: Option<Hand<S, R, F>>,
@@ -213,7 +213,9 @@ impl<S, R, F> State<S, R, F> {
                 });
             }
             (Some(worker), Free::Any(_)) => {
-                self.runnable.extend(waits);
+                if let Some(key) = waits {
+                    self.runnable.push_back(key);
+                }
                 worker
             }
             (None, free) => {
@@ -310,7 +312,7 @@ where
     }
 
     /// A delivery is done with, or nobody wants it. What it ran is gone before anything of the same key starts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave(&self, mut worker: Hand<S, R, S::Future>, key: u64, place: u32) {
         worker.rest();
         self.release(Some(worker), Some(key));
@@ -334,13 +336,20 @@ where
         self.capacity.give_back(place);
     }
 
-    #[inline]
+    #[cold]
+    fn give_back(&self, places: Vec<u32>) {
+        places.into_iter().for_each(|place| self.capacity.give_back(place));
+    }
+
+    #[inline(always)]
     fn release(&self, worker: Option<Hand<S, R, S::Future>>, key: Option<u64>) {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
         let waker = state.release(worker, key, &mut gone);
         drop(state);
-        gone.into_iter().for_each(|place| self.capacity.give_back(place));
+        if !gone.is_empty() {
+            self.give_back(gone);
+        }
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -77,7 +77,7 @@ impl Route {
     }
 
     /// The number of its lane, or a hash: that of its key; without a key, one that nobody else has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(&self, message: &Message) -> u64 {
         match self.mode {
             Mode::ByKey => {

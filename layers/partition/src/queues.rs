@@ -49,7 +49,7 @@ impl Queues {
     }
 
     /// Puts the place at the end of the key's queue. `true`: nothing of the key waits or runs, so it may run.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, key: u64, place: u32) -> bool {
         self.next[place as usize] = NONE;
         let new = Queue { head: place, tail: place, holder: 0 };

@@ -1,6 +1,7 @@
 //! Answers on their way back: a oneshot channel for each place, used again and again.
 
 use std::{
+    mem,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -42,6 +43,10 @@ struct State<A> {
     runner: Option<Waker>,
 }
 
+/// The place of one who is done with it. Not a flag beside the place: the halves are moved often, and two words move in
+/// one step.
+const NONE: u32 = u32::MAX;
+
 impl<A> Slots<A> {
     pub(crate) fn new(places: u32) -> Self {
         let slot = |_| Slot {
@@ -58,10 +63,7 @@ impl<A> Slots<A> {
     /// The two halves of a place that was taken.
     #[inline]
     pub(crate) fn split(self: &Arc<Self>, place: u32) -> (Caller<A>, Runner<A>) {
-        (
-            Caller { slots: self.clone(), place, done: false },
-            Runner { slots: self.clone(), place, done: false },
-        )
+        (Caller { slots: self.clone(), place }, Runner { slots: self.clone(), place })
     }
 
     #[inline]
@@ -74,18 +76,16 @@ impl<A> Slots<A> {
 pub(crate) struct Caller<A> {
     slots: Arc<Slots<A>>,
     place: u32,
-    done: bool,
 }
 
 impl<A> Caller<A> {
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer<A>> {
-        assert!(!self.done, "the response of a partition was polled after it was ready");
+        assert!(self.place != NONE, "the response of a partition was polled after it was ready");
         let mut state = self.slots.slot(self.place).state.lock();
         if let Some(answer) = state.answer.take() {
             drop(state);
-            self.done = true;
-            self.slots.capacity.give_back(self.place);
+            self.slots.capacity.give_back(mem::replace(&mut self.place, NONE));
             return Poll::Ready(answer);
         }
         let replaced = match &state.caller {
@@ -99,11 +99,17 @@ impl<A> Caller<A> {
 }
 
 impl<A> Drop for Caller<A> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.done {
-            return;
+        if self.place != NONE {
+            self.cancel();
         }
+    }
+}
+
+impl<A> Caller<A> {
+    #[inline(never)]
+    fn cancel(&self) {
         let slot = self.slots.slot(self.place);
         let mut state = slot.state.lock();
         let answer = state.answer.take();
@@ -126,7 +132,6 @@ impl<A> Drop for Caller<A> {
 pub(crate) struct Runner<A> {
     slots: Arc<Slots<A>>,
     place: u32,
-    done: bool,
 }
 
 impl<A> Runner<A> {
@@ -149,22 +154,22 @@ impl<A> Runner<A> {
         self.complete(Ok(Err(error.into())));
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(mut self, answer: Answer<A>) {
-        self.done = true;
-        self.answer(answer);
+        let place = mem::replace(&mut self.place, NONE);
+        self.answer(place, answer);
     }
 
-    #[inline]
-    fn answer(&self, answer: Answer<A>) {
-        let slot = self.slots.slot(self.place);
+    #[inline(always)]
+    fn answer(&self, place: u32, answer: Answer<A>) {
+        let slot = self.slots.slot(place);
         let mut state = slot.state.lock();
         let runner = state.runner.take();
         if slot.cancelled.load(Ordering::Relaxed) {
             slot.cancelled.store(false, Ordering::Relaxed);
             drop(state);
             drop((runner, answer));
-            self.slots.capacity.give_back(self.place);
+            self.slots.capacity.give_back(place);
             return;
         }
         state.answer = Some(answer);
@@ -178,11 +183,18 @@ impl<A> Runner<A> {
 }
 
 impl<A> Drop for Runner<A> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if !self.done {
-            self.answer(Ok(Err(Closed.into())));
+        if self.place != NONE {
+            self.close();
         }
+    }
+}
+
+impl<A> Runner<A> {
+    #[inline(never)]
+    fn close(&self) {
+        self.answer(self.place, Ok(Err(Closed.into())));
     }
 }
 

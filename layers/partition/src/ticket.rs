@@ -106,6 +106,8 @@ where
 {
     #[inline]
     fn drop(&mut self) {
-        self.leave();
+        if !matches!(self.stage, Stage::Done) {
+            self.leave();
+        }
     }
 }
