@@ -5,14 +5,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tower::{BoxError, ServiceBuilder, timeout::TimeoutLayer};
 use tower_mq::{
-    Attempt, Drain, ErrorPolicy, FailureExt, Key, LaneKey, Message, PartitionLayer, SettleLayer, handler,
-    serve,
-    source::{Source, memory},
+    Attempt, Bytes, ErrorPolicy, FailureExt, Key, LaneKey, Message, PartitionLayer, SettleLayer, handler,
+    serve, source::memory,
 };
 
 const LANES: usize = 2;
@@ -63,17 +61,9 @@ async fn main() -> Result<(), BoxError> {
         .service(handler(move |key, attempt, text| book(timeline.clone(), key, attempt, text)));
 
     let orders = broker.queue("orders").window(16).dead_letters("orders.dead").consume();
-    let handle = orders.handle();
-    let queues = broker.clone();
-    tokio::spawn(async move {
-        while queues.len("orders") > 0 {
-            sleep(Duration::from_millis(10)).await;
-        }
-        handle.close(Drain::Finish);
-    });
 
     printed.header();
-    let report = serve(orders, stack).await?;
+    let report = serve(orders, stack).with_graceful_shutdown(broker.drained("orders")).await?;
     println!("\n{report}");
     println!("dead letters: {}", broker.len("orders.dead"));
     Ok(())

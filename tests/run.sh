@@ -3,8 +3,8 @@
 #
 #   tests/run.sh [part ...] [--full]
 #
-#   lint       format, clippy, documentation, and each feature by itself
-#   layers     all tests that need no broker, with the examples in the documentation
+#   lint       format, clippy, documentation, each feature and each crate by itself
+#   layers     all tests that need no broker, with the examples in the documentation, and the quickstart
 #   loom       models of the hand-made synchronisation, run through every interleaving
 #   rabbitmq   tests and faults on a private RabbitMQ node, which is installed when it is missing
 #
@@ -21,20 +21,36 @@ rabbitmq_script=$PWD/tests/brokers/rabbitmq.sh
 features=(--features full)
 
 lint() {
-  local feature failed=0
+  local feature manifest failed=0
   { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || rustup component add rustfmt clippy
   cargo fmt --all --check || failed=1
-  cargo clippy --all-targets --all-features -- -D warnings || failed=1
+  cargo clippy --workspace --all-targets --all-features -- -D warnings || failed=1
   RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features || failed=1
   for feature in '' $(sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo.toml); do
     echo "== feature ${feature:-(none)}"
     cargo clippy --quiet -p tower-mq --no-default-features --features "$feature" -- -D warnings || failed=1
   done
+  # By itself, so that no crate lives on what another one asks of their dependencies.
+  for manifest in layers/*/Cargo.toml; do
+    echo "== ${manifest%/Cargo.toml}"
+    cargo clippy --quiet --manifest-path "$manifest" --no-default-features -- -D warnings || failed=1
+  done
   return "$failed"
 }
 
 layers() {
-  cargo test "${features[@]}" --no-fail-fast
+  local failed=0
+  cargo test "${features[@]}" --no-fail-fast || failed=1
+  quickstart || failed=1
+  return "$failed"
+}
+
+# As a reader of the README runs it. It ends by itself, and its last lines tell what became of the orders.
+quickstart() {
+  local said
+  said=$(timeout 60 cargo run --quiet --example quickstart) || return 1
+  printf '%s\n' "$said"
+  grep -q '^taken 9: acked 7, retried 1, rejected 1,' <<<"$said" && grep -qx 'dead letters: 1' <<<"$said"
 }
 
 loom() {
