@@ -10,11 +10,11 @@
 //!
 //! use tower::{BoxError, ServiceBuilder, limit::ConcurrencyLimitLayer, timeout::TimeoutLayer};
 //! use tower_mq::{
-//!     Key, Message, PartitionLayer, SettleLayer, handler, serve,
-//!     source::{Source, memory},
+//!     Bytes, Key, Message, PartitionLayer, SettleLayer, handler, serve,
+//!     source::memory,
 //! };
 //!
-//! async fn handle_order(key: Key, order: bytes::Bytes) -> Result<(), BoxError> {
+//! async fn handle_order(key: Key, order: Bytes) -> Result<(), BoxError> {
 //!     println!("{key:?} orders {order:?}");
 //!     Ok(())
 //! }
@@ -32,8 +32,7 @@
 //! broker.publish("orders", Message::builder("three apples").key("alice").build())?;
 //! let orders = broker.queue("orders").window(256).consume();
 //!
-//! # let handle = orders.handle();
-//! # let ctrl_c = || async move { while broker.len("orders") > 0 { tokio::task::yield_now().await } };
+//! # let ctrl_c = || broker.drained("orders");
 //! let report = serve(orders, stack).with_graceful_shutdown(ctrl_c()).await?;
 //! assert_eq!(report.counts.acked, 1);
 //! # Ok(())
@@ -85,11 +84,14 @@
 //! | `rabbitmq` | | [`source::rabbitmq`](source): AMQP 0.9.1 |
 //! | `full` | | all of these |
 
+pub mod prelude;
 mod serve;
 pub mod source;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+/// The payload of a message, and an argument of handlers.
+pub use bytes::Bytes;
 pub use serve::{Ended, Report, Serve, ServeError, serve};
 pub use tower_mq_delivery::*;
 #[cfg(feature = "json")]
@@ -102,3 +104,8 @@ pub use tower_mq_handler::{
 pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
 #[cfg(feature = "settle")]
 pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
+
+/// The stack of the README compiles.
+#[cfg(all(doctest, feature = "json", feature = "rabbitmq"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
