@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    fn order(customer: &'static str, apples: &'static str) -> tower_mq::Builder {
+    fn order(customer: &'static str, apples: &'static str) -> tower_mq::MessageBuilder {
         Message::builder(apples).key(customer)
     }
 

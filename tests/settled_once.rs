@@ -40,7 +40,7 @@ async fn ends(text: Bytes) -> Result<Outcome, BoxError> {
     }
 }
 
-fn message(text: &'static str) -> tower_mq::Builder {
+fn message(text: &'static str) -> tower_mq::MessageBuilder {
     Message::builder(text).key("one").attempt(1)
 }
 

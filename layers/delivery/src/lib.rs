@@ -14,12 +14,16 @@
 //! | [`Drive`] | the loop that runs a service over a queue |
 //! | [`Carry`], [`CarryOne`], [`Work`] | requests that layers are generic over |
 
+mod batch;
 mod body;
+mod builder;
+mod capabilities;
 mod carry;
 mod delivery;
 mod drive;
 mod error;
 mod failure;
+mod generation;
 mod message;
 mod observe;
 mod origin;
@@ -27,26 +31,32 @@ mod outcome;
 mod policy;
 mod properties;
 mod publish;
+mod settling;
 mod signal;
 mod sync;
+mod tally;
 mod turn;
 mod value;
 mod work;
 
-pub use carry::{Batch, Carry, CarryOne, ClosedBy};
-pub use delivery::{
-    Acker, Counts, Delivery, Settle, SettleError, Settled, Settlement, Settling, Tally, Token,
-};
+pub use batch::{Batch, ClosedBy};
+pub use builder::MessageBuilder;
+pub use capabilities::{Attempts, Capabilities};
+pub use carry::{Carry, CarryOne};
+pub use delivery::{Acker, Delivery, Settle, Token};
 pub use drive::{Drive, Finished, Intake, Stopped, Tag};
 pub use error::{BoxError, Panic, Panicked, SharedError};
 pub use failure::{Failure, FailureExt};
-pub use message::{Builder, Headers, Message};
+pub use generation::Generation;
+pub use message::{Headers, Message};
 pub use observe::{Event, Observer};
-pub use origin::{Attempts, Capabilities, Drain, Generation, Origin};
+pub use origin::{Drain, Origin};
 pub use outcome::{Decided, IntoOutcome, Outcome};
 pub use policy::{DynError, ErrorPolicy};
 pub use properties::{Plain, Properties};
 pub use publish::{Publication, Receipt};
+pub use settling::{SettleError, Settled, Settlement, Settling};
+pub use tally::{Counts, Tally};
 pub use turn::{Parked, Turn, Turns};
 pub use value::Value;
 pub use work::{Aside, Holes, IntoAnswer, Outcomes, Work};

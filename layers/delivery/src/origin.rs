@@ -6,61 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Event, Observer, signal::Signal};
-
-/// What the broker behind a source can and cannot do. Layers read it: they never ask which broker it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// A release raises the broker's count of attempts, so a limit of deliveries at the broker may bite.
-    pub release_counts: bool,
-    /// To have one delivery again, the broker sends others again, too: retry stays local.
-    pub redelivery_disturbs_others: bool,
-    /// A delivery that comes again comes behind others of its key.
-    pub redelivery_breaks_key_order: bool,
-    /// Who counts attempts.
-    pub attempts: Attempts,
-    /// The broker answers settlements, so [`Settlement::Confirmed`](crate::Settlement::Confirmed) means stored.
-    pub settlement_confirmed: bool,
-    /// A retry can be put off by the broker; otherwise the source holds it.
-    pub delayed_retry: bool,
-    /// A reject ends as a dead letter, or is discarded because the user said so; otherwise the source turns it into
-    /// a release.
-    pub reject_has_target: bool,
-}
-
-impl Capabilities {
-    /// Nothing is known: what a plain stream of deliveries can do.
-    pub const fn unknown() -> Self {
-        Self {
-            release_counts: false,
-            redelivery_disturbs_others: false,
-            redelivery_breaks_key_order: true,
-            attempts: Attempts::Unknown,
-            settlement_confirmed: false,
-            delayed_retry: false,
-            reject_has_target: true,
-        }
-    }
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Self::unknown()
-    }
-}
-
-/// Who counts the attempts of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Attempts {
-    /// The broker, exactly: each failed delivery, and no other.
-    Broker,
-    /// The source, in this process, for as long as the message stays within the window's worth of memory.
-    Source,
-    /// Nobody: only "delivered before" is known.
-    Unknown,
-}
+use crate::{Capabilities, Event, Observer, signal::Signal};
 
 /// How a stack is brought to its end. Either way nothing new is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,62 +113,5 @@ impl fmt::Debug for Origin {
             .field("window", &self.window)
             .field("drain", &self.drain())
             .finish_non_exhaustive()
-    }
-}
-
-/// One life of a broker connection, or of a queue's assignment. Settlements never cross it.
-///
-/// Every message holds the generation it was taken in. When the generation ends, the broker hands the message to
-/// somebody else, so a handler that has not started must not start.
-#[derive(Debug)]
-pub struct Generation {
-    number: u64,
-    ended: Signal,
-    origin: Arc<Origin>,
-}
-
-impl Generation {
-    /// The first generation of a source.
-    pub fn first(origin: Arc<Origin>) -> Arc<Self> {
-        Self::numbered(origin, 1)
-    }
-
-    /// A generation of this number.
-    pub fn numbered(origin: Arc<Origin>, number: u64) -> Arc<Self> {
-        Arc::new(Self { number, ended: Signal::default(), origin })
-    }
-
-    /// Ends this generation and begins the next one.
-    pub fn next(&self) -> Arc<Self> {
-        self.end();
-        Self::numbered(self.origin.clone(), self.number + 1)
-    }
-
-    /// Counts from 1.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The source.
-    pub fn origin(&self) -> &Arc<Origin> {
-        &self.origin
-    }
-
-    /// The connection or assignment is gone.
-    pub fn end(&self) {
-        self.ended.raise(1);
-    }
-
-    /// Whether it is gone.
-    pub fn is_over(&self) -> bool {
-        self.ended.level() > 0
-    }
-
-    /// Waits for the end.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn over(&self) {
-        self.ended.reached(1).await;
     }
 }

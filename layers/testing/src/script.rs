@@ -13,7 +13,7 @@ use futures_core::Stream;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 use tower_mq_delivery::{
-    Acker, BoxError, Builder, Capabilities, Delivery, Generation, Message, Origin, Properties,
+    Acker, BoxError, Capabilities, Delivery, Generation, Message, MessageBuilder, Origin, Properties,
 };
 
 use crate::probe::{Duty, Probe};
@@ -82,7 +82,7 @@ pub struct Script(Arc<Mutex<State>>);
 
 impl Script {
     /// Hands out this message. The generation is the one that lives then.
-    pub fn deliver<P: Properties>(&self, message: Builder<P>) -> Probe {
+    pub fn deliver<P: Properties>(&self, message: MessageBuilder<P>) -> Probe {
         let probe = Probe::default();
         let build = Box::new(|generation| message.generation(generation).build());
         self.step(Step::Deliver(build, probe.clone()));
@@ -283,7 +283,7 @@ mod tests {
         orders.poll_closed(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn order(text: &'static str) -> Builder {
+    fn order(text: &'static str) -> MessageBuilder {
         Message::builder(text)
     }
 
