@@ -94,17 +94,17 @@
 //! allocation, the message another.
 
 mod compose;
+mod confirm;
 mod connect;
 mod convert;
 mod error;
 mod options;
-mod press;
+mod prefetched;
 mod properties;
 mod publish;
 mod pump;
 mod settle;
 mod stream;
-mod tray;
 mod tried;
 mod value;
 

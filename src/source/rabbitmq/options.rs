@@ -6,9 +6,9 @@ use tower_mq_delivery::{Attempts, Capabilities, Origin};
 
 use super::{
     connect::{Broker, Login},
+    prefetched::Prefetched,
     pump::Pump,
     stream::Deliveries,
-    tray::Tray,
     tried::Tried,
     value::short,
 };
@@ -154,7 +154,7 @@ impl Queue {
             prefetch: self.prefetch,
             key_header: self.key_header.into(),
             on_reject: self.on_reject,
-            tray: Arc::new(Tray::default()),
+            prefetched: Arc::new(Prefetched::default()),
             tried: Arc::new(Tried::new(window)),
         };
         match pump.connect(None, Duration::ZERO).await? {

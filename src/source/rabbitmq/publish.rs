@@ -15,9 +15,9 @@ use tower_service::Service;
 
 use super::{
     compose::{Routed, compose},
+    confirm::{Confirms, Unconfirmed},
     connect::{Broker, Login},
     error::PublishError,
-    press::{Order, Press},
 };
 use crate::source::{Control, Health, Reconnect, SourceError, SourceErrorKind, reconnect::Established};
 
@@ -112,17 +112,18 @@ impl Publishing {
         let broker = Broker::new(url, "publisher", &self.login)?;
         let origin = Origin::new("publisher", "rabbitmq", self.window, Capabilities::unknown());
         let control = Control::new(Arc::new(origin));
-        let (orders, desk) = mpsc::unbounded_channel();
-        let press = Press { control: control.clone(), broker, reconnect: self.reconnect, desk };
-        let link = match press.connect(None).await? {
+        let (publications, unsent) = mpsc::unbounded_channel();
+        let confirms =
+            Confirms { control: control.clone(), broker, reconnect: self.reconnect, publications: unsent };
+        let link = match confirms.connect(None).await? {
             Established::Yes(link) => link,
             Established::Closed => return Err(wrong("publisher: closed before it was connected".to_owned())),
         };
         let room = Arc::new(Semaphore::new(self.window));
         control.connected(1);
-        tokio::spawn(press.run(link, room.clone()));
+        tokio::spawn(confirms.run(link, room.clone()));
         Ok(Publisher {
-            shared: Arc::new(Shared { orders, control, key_header: self.key_header.into() }),
+            shared: Arc::new(Shared { publications, control, key_header: self.key_header.into() }),
             room: Room { room, reservation: Reservation::None },
             exchange: Cow::Borrowed(""),
             destination: None,
@@ -165,7 +166,7 @@ pub struct Publisher {
 }
 
 struct Shared {
-    orders: mpsc::UnboundedSender<Order>,
+    publications: mpsc::UnboundedSender<Unconfirmed>,
     control: Control,
     key_header: Box<str>,
 }
@@ -197,7 +198,7 @@ impl Publisher {
         self.shared.control.handle().health()
     }
 
-    fn order(&self, publication: &Publication) -> Result<Routed, PublishError> {
+    fn route(&self, publication: &Publication) -> Result<Routed, PublishError> {
         let destination = publication.destination.as_deref().or(self.destination.as_deref());
         // An exchange may not care for the routing key; the default exchange knows no queue without a name.
         let routing_key = match destination {
@@ -250,13 +251,13 @@ impl Service<Publication> for Publisher {
                 "called before it was ready".into(),
             ))));
         };
-        let routed = match self.order(&publication) {
+        let routed = match self.route(&publication) {
             Ok(routed) => routed,
             Err(error) => return ResponseFuture(Response::Done(Some(error))),
         };
         let (reply, response) = oneshot::channel();
-        // If nobody takes orders any more, the dropped reply says so.
-        let _ = self.shared.orders.send(Order {
+        // If nobody publishes any more, the dropped reply says so.
+        let _ = self.shared.publications.send(Unconfirmed {
             routed,
             payload: publication.message.payload().clone(),
             reply,
@@ -341,13 +342,13 @@ mod tests {
 
     use super::*;
 
-    fn publisher(window: usize) -> (Publisher, mpsc::UnboundedReceiver<Order>) {
+    fn publisher(window: usize) -> (Publisher, mpsc::UnboundedReceiver<Unconfirmed>) {
         let origin = Origin::new("publisher", "rabbitmq", window, Capabilities::unknown());
-        let (orders, desk) = mpsc::unbounded_channel();
+        let (publications, unsent) = mpsc::unbounded_channel();
         let control = Control::new(Arc::new(origin));
-        let shared = Arc::new(Shared { orders, control, key_header: "key".into() });
+        let shared = Arc::new(Shared { publications, control, key_header: "key".into() });
         let room = Room { room: Arc::new(Semaphore::new(window)), reservation: Reservation::None };
-        (Publisher { shared, room, exchange: Cow::Borrowed(""), destination: Some("orders".into()) }, desk)
+        (Publisher { shared, room, exchange: Cow::Borrowed(""), destination: Some("orders".into()) }, unsent)
     }
 
     fn publication() -> Publication {
@@ -356,16 +357,16 @@ mod tests {
 
     #[test]
     fn it_is_not_ready_while_a_window_is_not_confirmed() {
-        let (publisher, mut desk) = publisher(1);
+        let (publisher, mut unsent) = publisher(1);
         let (mut one, mut other) = (task::spawn(publisher.clone()), task::spawn(publisher));
         assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)));
         assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)), "it stays ready");
         let mut response = task::spawn(one.call(publication()));
         assert_pending!(other.enter(|cx, mut other| other.poll_ready(cx)));
-        let order = desk.try_recv().expect("it was ordered");
+        let publication = unsent.try_recv().expect("it was published");
         assert_pending!(other.enter(|cx, mut other| other.poll_ready(cx)), "it is not confirmed");
-        order.reply.send(Ok(Receipt::new())).expect("it is waited for");
-        drop(order._permit);
+        publication.reply.send(Ok(Receipt::new())).expect("it is waited for");
+        drop(publication._permit);
         assert_ready_ok!(response.poll());
         assert!(other.is_woken());
         assert_ready_ok!(other.enter(|cx, mut other| other.poll_ready(cx)));
@@ -373,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_reservation_is_given_back_and_a_clone_has_none() {
-        let (publisher, _desk) = publisher(1);
+        let (publisher, _unsent) = publisher(1);
         let (mut one, mut other) = (task::spawn(publisher.clone()), task::spawn(publisher));
         assert_ready_ok!(one.enter(|cx, mut one| one.poll_ready(cx)));
         let error = assert_ready!(task::spawn(one.clone().call(publication())).poll());
@@ -386,17 +387,17 @@ mod tests {
 
     #[test]
     fn a_response_that_is_dropped_takes_an_unsent_message_back() {
-        let (mut publisher, mut desk) = publisher(1);
+        let (mut publisher, mut unsent) = publisher(1);
         assert_ready_ok!(task::spawn(()).enter(|cx, _| publisher.poll_ready(cx)));
         drop(publisher.call(publication()));
-        assert!(desk.try_recv().expect("it was ordered").reply.is_closed());
+        assert!(unsent.try_recv().expect("it was published").reply.is_closed());
     }
 
     #[test]
     fn an_ended_publisher_says_so() {
-        let (mut publisher, desk) = publisher(1);
+        let (mut publisher, unsent) = publisher(1);
         assert_ready_ok!(task::spawn(()).enter(|cx, _| publisher.poll_ready(cx)));
-        drop(desk);
+        drop(unsent);
         let response = assert_ready!(task::spawn(publisher.call(publication())).poll());
         assert!(matches!(response, Err(PublishError::Ended)));
         publisher.room.room.close();

@@ -19,8 +19,8 @@ use super::{
     OnReject,
     connect::{Broker, CLOSE_AT_MOST, Link, close},
     convert::convert,
+    prefetched::{Prefetched, Waiting},
     settle::{MOST_FRAMES, Settler, Taken, requeues},
-    tray::{Tray, Waiting},
     tried::Tried,
 };
 use crate::source::{
@@ -39,7 +39,7 @@ pub(super) struct Pump {
     pub(super) prefetch: u16,
     pub(super) key_header: Box<str>,
     pub(super) on_reject: Option<OnReject>,
-    pub(super) tray: Arc<Tray>,
+    pub(super) prefetched: Arc<Prefetched>,
     pub(super) tried: Arc<Tried>,
 }
 
@@ -58,7 +58,7 @@ type Flush = Pin<Box<dyn Future<Output = lapin::Result<()>> + Send>>;
 // The stream must end whatever happens to the task.
 impl Drop for Pump {
     fn drop(&mut self) {
-        self.tray.end();
+        self.prefetched.end();
     }
 }
 
@@ -95,7 +95,7 @@ impl Pump {
             let end = self.serve(&mut link, &settler).await;
             let since = Instant::now();
             settler.end();
-            self.tray.clear();
+            self.prefetched.clear();
             match end {
                 End::Closed => {
                     self.part(link).await;
@@ -155,7 +155,7 @@ impl Pump {
                 asked = self.control.demand_other_than(demand), if !demand.is_close() => {
                     demand = asked;
                     if demand.is_close() {
-                        settler.close(self.tray.clear());
+                        settler.close(self.prefetched.clear());
                     }
                 }
                 told = under_way(&mut flush) => {
@@ -185,7 +185,7 @@ impl Pump {
                         }
                         next = link.consumer.next().now_or_never();
                     }
-                    self.tray.extend(&mut batch);
+                    self.prefetched.extend(&mut batch);
                 }
             }
         }

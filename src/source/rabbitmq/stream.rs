@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::sync::oneshot;
 use tower_mq_delivery::{Delivery, Drain};
 
-use super::{connect::Link, pump::Pump, tray::Tray};
+use super::{connect::Link, prefetched::Prefetched, pump::Pump};
 use crate::source::{Control, Demand, Handle, Source, SourceError, SourceErrorKind};
 
 /// The deliveries of a queue: what [`Queue::connect`](super::Queue::connect) returns.
@@ -26,17 +26,17 @@ use crate::source::{Control, Demand, Handle, Source, SourceError, SourceErrorKin
 #[must_use = "streams do nothing unless polled"]
 pub struct Deliveries {
     control: Control,
-    tray: Arc<Tray>,
+    prefetched: Arc<Prefetched>,
     ended: Option<oneshot::Receiver<Result<(), SourceError>>>,
 }
 
 impl Deliveries {
     pub(super) fn new(control: Control, pump: Pump, link: Link) -> Self {
         let (ending, ended) = oneshot::channel();
-        let tray = pump.tray.clone();
+        let prefetched = pump.prefetched.clone();
         control.connected(1);
         tokio::spawn(pump.run(link, ending));
-        Self { control, tray, ended: Some(ended) }
+        Self { control, prefetched, ended: Some(ended) }
     }
 }
 
@@ -46,8 +46,8 @@ impl Stream for Deliveries {
     #[inline]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         match self.control.poll_demand(cx) {
-            Demand::Take => self.tray.poll_next(cx, false),
-            Demand::Pause => self.tray.poll_next(cx, true),
+            Demand::Take => self.prefetched.poll_next(cx, false),
+            Demand::Pause => self.prefetched.poll_next(cx, true),
             Demand::Close(_) => Poll::Ready(None),
         }
     }
