@@ -3,10 +3,11 @@
 use std::{
     borrow::Cow,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, OnceLock},
 };
 
-use crate::{Capabilities, Event, Observer, signal::Signal};
+use crate::{Capabilities, Event, Observer, Panicked, signal::Signal};
 
 /// How a stack is brought to its end. Either way nothing new is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,9 +99,14 @@ impl Origin {
     }
 
     /// Reports to the observer, if there is one.
+    ///
+    /// # Panics
+    /// None: a panic of the observer is logged. Events happen where deliveries are dropped, too, also while something
+    /// else panics.
     pub fn report(&self, event: &Event<'_>) {
-        if let Some(observer) = self.observer.get() {
-            observer.event(self, event);
+        let Some(observer) = self.observer.get() else { return };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer.event(self, event))) {
+            tracing::error!(source = self.name(), error = %Panicked::new(&panic), "an observer panicked");
         }
     }
 }
@@ -113,5 +119,33 @@ impl fmt::Debug for Origin {
             .field("window", &self.window)
             .field("drain", &self.drain())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports when it is dropped, as a delivery does.
+    struct Drops(Origin);
+
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            self.0.report(&Event::Dropped);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_an_observer_goes_no_further() {
+        let origin = Origin::new("orders", "test", 1, Capabilities::unknown());
+        origin.observe(Arc::new(|_: &Origin, _: &Event<'_>| panic!("on purpose")));
+        origin.report(&Event::Taken);
+        let dropped = Drops(origin);
+        // A panic while another one is under way would end the process.
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            let _dropped = dropped;
+            panic!("another one");
+        }));
+        assert!(panic.is_err());
     }
 }
