@@ -102,7 +102,7 @@ impl<R> PartitionLayer<R> {
     ///
     /// The service is not ready when they are all there. Let it be at least the source's window (prefetch, credit):
     /// then a slow lane has room to queue while the others go on. A number below the number of lanes or workers is
-    /// raised to it; 1,048,576 is the most.
+    /// raised to it; 1,048,576 is the most, and more workers than that are never started.
     pub const fn capacity(mut self, deliveries: usize) -> Self {
         self.capacity = deliveries;
         self

@@ -93,9 +93,12 @@ where
 {
     pub(crate) fn new(inner: S, layer: &PartitionLayer<R>) -> Self {
         let (places, n) = (layer.places(), layer.n);
+        // More workers than places would never work.
+        let workers = n.min(places as usize);
         let template = Template(Mutex::new(inner));
         let order = match (layer.inline, layer.mode) {
-            (true, mode) => Order::Inline(Arc::new(Inline::new(template, n, places, mode == Mode::ByKey))),
+            (true, Mode::ByKey) => Order::Inline(Arc::new(Inline::new(template, n, places, true))),
+            (true, _) => Order::Inline(Arc::new(Inline::new(template, workers, places, false))),
             (false, Mode::ByKey) => {
                 let roomy = 4 * places as usize / n;
                 Order::Lanes {
@@ -105,7 +108,7 @@ where
                 }
             }
             (false, Mode::PerKey | Mode::Unordered) => Order::Pool {
-                pool: Arc::new(Pool::new(n, places)),
+                pool: Arc::new(Pool::new(workers, places)),
                 slots: Arc::new(Slots::new(places)),
                 template: Arc::new(template),
             },

@@ -180,6 +180,14 @@ async fn a_capacity_below_n_is_raised_to_n() {
     }
 }
 
+#[test]
+fn any_number_of_workers_may_be_asked_for() {
+    let service = || service_fn(async |_: Message| Ok::<_, BoxError>(()));
+    for layer in [PartitionLayer::per_key(usize::MAX), PartitionLayer::unordered(usize::MAX)] {
+        let _ = layer.layer(service());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_passed_once_the_delivery_is_queued() {
     for (mode, layer) in modes(2) {
