@@ -137,6 +137,8 @@ where
             match self.drive.poll(cx) {
                 Poll::Ready(Ok(())) => return self.close(),
                 Poll::Ready(Err(Stopped::Failed(error))) => self.fail(Failure::Service(error.into())),
+                // There is no clone of it. Nobody else waits for what it holds, or they share a limit with other runs.
+                Poll::Ready(Err(Stopped::Declined)) => {}
                 Poll::Ready(Err(Stopped::Broken)) => {
                     let panic = self.drive.intake().last_panic.take();
                     let panic = panic.unwrap_or_else(|| Panicked::new(&(Box::new(()) as _)));

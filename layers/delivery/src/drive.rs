@@ -72,6 +72,9 @@ pub enum Stopped<E> {
     /// so its state may be broken, and the request at hand has been told. Or it was asked for readiness for a request
     /// that was cancelled: it may hold a reservation that others wait for, and a clone holds none.
     Broken,
+    /// The service is as good as it was, but holds a reservation for a request that was [declined](crate::Turn::decline).
+    /// Who has a clone may [`replace`](Drive::replace) it.
+    Declined,
 }
 
 /// Runs a service over an intake: one request at a time, until a turn is passed.
@@ -201,6 +204,9 @@ where
         self.intake.rest();
         if let Some(stopped) = rest {
             return Poll::Ready(Err(stopped));
+        }
+        if self.turns.take_declined() {
+            return Poll::Ready(Err(Stopped::Declined));
         }
         if moved || !self.fresh.is_empty() {
             cx.waker().wake_by_ref();

@@ -7,7 +7,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     task::Context,
 };
 
@@ -20,6 +23,8 @@ pub struct Turns {
     passed: AtomicU64,
     // How many deliveries sleep: their turns are not passed, but they do not use their worker.
     parked: AtomicU64,
+    // Only ever looked at by the one who calls the service.
+    declined: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -32,6 +37,7 @@ impl Turns {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             passed: AtomicU64::new(0),
             parked: AtomicU64::new(0),
+            declined: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         })
     }
@@ -52,6 +58,13 @@ impl Turns {
     #[inline]
     pub fn parked(&self) -> u64 {
         self.parked.load(Ordering::Acquire)
+    }
+
+    /// Whether a delivery was declined since this was last asked.
+    #[inline]
+    pub fn take_declined(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.declined.load(Relaxed) && self.declined.swap(false, Relaxed)
     }
 
     /// Registers to be woken when the turn is passed or a delivery is parked. `true`: there is no need to wait, the
@@ -110,6 +123,17 @@ impl Turn {
     pub fn pass(&self) {
         if let Some((turns, sequence)) = &self.0 {
             turns.pass(*sequence);
+        }
+    }
+
+    /// "I answer this delivery myself: what I stand on was made ready for it, and is not called."
+    ///
+    /// For layers that sometimes answer in the place of their inner service, to be said in `call`. Readiness may have
+    /// reserved something, a place under a limit, and a lane that has nothing more to do would keep it from the others:
+    /// it goes on with a fresh clone.
+    pub fn decline(&self) {
+        if let Some((turns, _)) = &self.0 {
+            turns.declined.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     }
 

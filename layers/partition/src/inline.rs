@@ -162,7 +162,7 @@ where
         self.sequence += 1;
         let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
         let future = service.call(request);
-        self.spoilt = false;
+        self.spoilt = self.turns.take_declined();
         self.slot.set(Some(future));
         Poll::Ready(Ok(()))
     }

@@ -176,7 +176,7 @@ impl<R, A, E: Into<BoxError>> Failing<R, Result<A, E>> for LaneIntake<R, A> {
 
 /// Runs the service over the intake until there is nothing more to come.
 ///
-/// A service that panicked in `poll_ready` or `call` is replaced by a fresh clone. When one fails for good, nobody
+/// A service that panicked in `poll_ready` or `call`, or was readied for nothing, is replaced by a fresh clone. When one fails for good, nobody
 /// gets a place any more, and what runs is finished.
 pub(crate) async fn run<S, R, I>(intake: I, template: Arc<Template<S>>, slots: Arc<Slots<S::Response>>)
 where
@@ -189,7 +189,7 @@ where
     loop {
         match poll_fn(|cx| drive.poll(cx)).await {
             Ok(()) => return,
-            Err(Stopped::Broken) => drive.replace(template.service()),
+            Err(Stopped::Broken | Stopped::Declined) => drive.replace(template.service()),
             Err(Stopped::Failed(error)) => {
                 let error = SharedError::from(error.into());
                 slots.capacity().fail(&error);

@@ -96,9 +96,11 @@ where
     }
 }
 
-// The inner service was readied and is not called. It stays ready, and Tower allows to ask it again.
+// The inner service was readied and is not called. It stays ready, and Tower allows to ask it again. But a lane must not
+// keep a place under a limit for it.
 #[cold]
 fn not_handled<F>(message: Message, duty: Duty, confirmed: bool) -> ResponseFuture<F> {
+    message.turn().decline();
     message.origin().report(&Event::NotHandled { message: &message });
     ResponseFuture::new(None, duty, message, confirmed)
 }

@@ -28,6 +28,8 @@ enum Plan {
     /// Passes its turn inside `call`, then panics.
     PassesAndPanics,
     FailsReady,
+    /// Declines inside `call`, then as `Ready`.
+    Declines,
 }
 
 #[derive(Default)]
@@ -144,6 +146,7 @@ impl Service<Message> for Handler {
         match plan {
             Plan::PassesInCall | Plan::PassesAndPanics => message.turn().pass(),
             Plan::PanicsInCall => panic!("call of {n}"),
+            Plan::Declines => message.turn().decline(),
             _ => {}
         }
         let guard = Guard(n, shared.clone());
@@ -161,7 +164,7 @@ impl Service<Message> for Handler {
                 .await;
             };
             match plan {
-                Plan::Ready => return Ok(n),
+                Plan::Ready | Plan::Declines => return Ok(n),
                 Plan::PanicsInPoll | Plan::PassesAndPanics => panic!("poll of {n}"),
                 Plan::PassesInPoll => {
                     wait_for(|state| &state.passed).await;
@@ -405,6 +408,14 @@ fn a_request_that_waits_for_readiness_can_be_cancelled_and_its_reservation_is_no
     bench.change(|state| state.not_ready = false);
     assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
     assert_eq!(bench.done(), [(1, "cancelled"), (2, "answered")]);
+}
+
+#[test]
+fn a_service_that_was_readied_for_nothing_is_given_up_once_there_is_nothing_more_to_do() {
+    let mut bench = bench(3, &[(1, Plan::Declines), (2, Plan::Declines)]);
+    assert!(matches!(bench.run(), Poll::Ready(Err(Stopped::Declined))));
+    assert_eq!(bench.done(), [(1, "answered"), (2, "answered"), (3, "answered")]);
+    assert!(matches!(bench.run(), Poll::Ready(Ok(()))), "it is said once");
 }
 
 #[test]
