@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc};
 
 use tower_mq_delivery::{Event, Generation, Outcome, Settle, Settlement, Settling, Token};
 
-use super::{broker::Broker, state::Decision, wakes::Wakes};
+use super::{
+    broker::Broker,
+    state::{Decision, NO_ATTEMPTS_LEFT},
+    wakes::Wakes,
+};
 
 pub(super) struct Connection {
     broker: Broker,
@@ -47,7 +51,7 @@ impl Connection {
 
     #[cold]
     fn replaced(&self, decided: &Outcome) {
-        let told = Outcome::reject("no attempts left");
+        let told = Outcome::reject(NO_ATTEMPTS_LEFT);
         self.generation.origin().report(&Event::Replaced { decided, told: &told });
     }
 }

@@ -226,14 +226,14 @@ impl Source for Consumer {
             return Poll::Ready(Err(broker::closed(this.control.origin().name())));
         }
         let queue = &mut state.queues[this.queue];
-        if queue.subscriptions.get_mut(this.subscription).is_some_and(|this| this.held.len() > 0) {
+        if queue.subscriptions.get_mut(this.subscription).is_some_and(|this| !this.held.is_empty()) {
             let replaced = queue.rest(this.subscription, Rest::Settled, cx.waker(), &mut wakes);
             drop(state);
             drop(replaced);
             wakes.wake();
             return Poll::Pending;
         }
-        let removed = queue.subscriptions.remove(this.subscription);
+        let removed = queue.subscriptions.try_remove(this.subscription);
         drop(state);
         drop(removed);
         this.gone = true;

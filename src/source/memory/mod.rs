@@ -50,8 +50,8 @@
 //! connection do not: nobody failed. Each of them marks the message as redelivered.
 //!
 //! # Cost
-//! A delivery costs one allocation, the message itself: payload, key and headers are shared with what is stored. Settling
-//! costs none. One lock for the whole broker, taken once for a delivery and once for its settlement.
+//! A message costs one allocation, when it is made. It is handed out as it is stored, and settling it costs nothing more;
+//! one that comes again while somebody still holds its last delivery costs another. One lock for the whole broker, taken once for a delivery and once for its settlement.
 
 mod broker;
 mod connection;
@@ -60,7 +60,6 @@ mod letter;
 mod line;
 mod publisher;
 mod queue;
-mod slots;
 mod state;
 mod subscription;
 #[cfg(test)]

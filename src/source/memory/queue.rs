@@ -7,7 +7,6 @@ use tower_mq_delivery::{Attempts, Capabilities, Origin};
 use super::{
     broker::{Broker, tell_closed},
     consumer::Consumer,
-    letter::Letter,
     state::{DeadLetters, State},
     wakes::Wakes,
 };
@@ -113,8 +112,8 @@ impl Queue {
         }
         queue.max_attempts = self.max_attempts.or(queue.max_attempts);
         if self.grouped {
-            let held = queue.subscriptions.iter().flat_map(|subscription| subscription.held.iter());
-            queue.line.group(held.filter_map(Letter::key));
+            let held = queue.subscriptions.iter().flat_map(|(_, subscription)| &subscription.held);
+            queue.line.group(held.filter_map(|(_, letter)| letter.key()));
             queue.wake_next(wakes);
         }
         index

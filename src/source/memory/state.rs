@@ -7,20 +7,20 @@ use std::{
     time::Duration,
 };
 
+use slab::Slab;
 use tokio::{sync::Notify, time::Instant};
 use tower_mq_delivery::{Generation, Message, Outcome, Settlement, Token};
 
 use super::{
     letter::Letter,
     line::Line,
-    slots::Slots,
     subscription::{Rest, Subscription},
     wakes::Wakes,
 };
 use crate::source::Control;
 
 /// Why a message that failed too often is a dead letter.
-const NO_ATTEMPTS_LEFT: &str = "no attempts left";
+pub(super) const NO_ATTEMPTS_LEFT: &str = "no attempts left";
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     pub(super) line: Line,
     pub(super) dead_letters: DeadLetters,
     pub(super) max_attempts: Option<u32>,
-    pub(super) subscriptions: Slots<Subscription>,
+    pub(super) subscriptions: Slab<Subscription>,
     /// For those who wait until it is empty, once there is one.
     drained: Option<Arc<Notify>>,
     /// Those that wait for a message, the one that has waited longest first.
@@ -75,7 +75,7 @@ impl State {
             line: Line::default(),
             dead_letters: DeadLetters::Beside,
             max_attempts: None,
-            subscriptions: Slots::new(),
+            subscriptions: Slab::new(),
             drained: None,
             waiting: VecDeque::new(),
             dead_lettered: 0,
@@ -182,7 +182,7 @@ impl Queue {
         let generation = Generation::first(control.origin().clone());
         let subscription = Subscription {
             window,
-            held: Slots::new(),
+            held: Slab::new(),
             generation: generation.clone(),
             connected: true,
             abandoned: false,
@@ -213,7 +213,7 @@ impl Queue {
     }
 
     pub(super) fn unsettled(&self) -> usize {
-        self.subscriptions.iter().map(|subscription| subscription.held.len()).sum()
+        self.subscriptions.iter().map(|(_, subscription)| subscription.held.len()).sum()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -273,7 +273,7 @@ impl Queue {
         this.abandoned = true;
         let waker = this.waker.take();
         match this.held.len() {
-            0 => (self.subscriptions.remove(subscription), waker),
+            0 => (self.subscriptions.try_remove(subscription), waker),
             _ => (None, waker),
         }
     }
@@ -282,14 +282,14 @@ impl Queue {
     #[inline]
     fn give_back(&mut self, subscription: usize, token: Token, wakes: &mut Wakes) -> Option<Letter> {
         let this = self.subscriptions.get_mut(subscription)?;
-        let letter = this.held.remove(usize::try_from(token).ok()?)?;
+        let letter = this.held.try_remove(usize::try_from(token).ok()?)?;
         match this.rest {
             Rest::Room => wakes.add(this.wake()),
-            Rest::Settled if this.held.len() == 0 => wakes.add(this.wake()),
+            Rest::Settled if this.held.is_empty() => wakes.add(this.wake()),
             _ => {}
         }
-        if this.abandoned && this.held.len() == 0 {
-            self.subscriptions.remove(subscription);
+        if this.abandoned && this.held.is_empty() {
+            self.subscriptions.try_remove(subscription);
         }
         Some(letter)
     }
@@ -321,7 +321,7 @@ impl Queue {
     /// Ends the generation of every consumer: what they hold goes back to its place.
     pub(super) fn disconnect(&mut self, wakes: &mut Wakes) -> Vec<Control> {
         let mut lost = Vec::new();
-        for subscription in self.subscriptions.iter_mut() {
+        for (_, subscription) in &mut self.subscriptions {
             lost.extend(subscription.disconnect(&mut self.line, wakes));
         }
         self.after_disconnect(wakes);
@@ -332,7 +332,7 @@ impl Queue {
     pub(super) fn close(&mut self, wakes: &mut Wakes) -> Vec<Control> {
         self.disconnect(wakes);
         self.wake_all(wakes);
-        self.subscriptions.iter().map(|subscription| subscription.control.clone()).collect()
+        self.subscriptions.iter().map(|(_, subscription)| subscription.control.clone()).collect()
     }
 
     /// The same as [`disconnect`](Self::disconnect) for one.
@@ -350,6 +350,7 @@ impl Queue {
         if self.line.is_ready() {
             self.wake_all(wakes);
         }
-        self.subscriptions.retain(|subscription| !(subscription.abandoned && subscription.held.len() == 0));
+        self.subscriptions
+            .retain(|_, subscription| !(subscription.abandoned && subscription.held.is_empty()));
     }
 }

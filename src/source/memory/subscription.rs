@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, task::Waker};
 
+use slab::Slab;
 use tower_mq_delivery::Generation;
 
-use super::{letter::Letter, line::Line, slots::Slots, wakes::Wakes};
+use super::{letter::Letter, line::Line, wakes::Wakes};
 use crate::source::Control;
 
 /// A consumer as the broker sees it.
@@ -12,7 +13,7 @@ use crate::source::Control;
 pub(super) struct Subscription {
     pub(super) window: usize,
     /// What is handed out and not settled.
-    pub(super) held: Slots<Letter>,
+    pub(super) held: Slab<Letter>,
     pub(super) generation: Arc<Generation>,
     pub(super) connected: bool,
     /// The consumer was dropped: the subscription ends with its last settlement.
