@@ -586,3 +586,23 @@ async fn a_publication_is_done_when_the_broker_has_it_and_fails_when_it_has_not(
     orders.ready().await?.call(publication()).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn headers_that_are_too_large_for_a_frame_are_refused_and_disturb_nobody() -> Result {
+    let queue = TestQueue::declare("large-headers", "classic", &[]).await?;
+    let mut publisher = Publishing::new().connect(&url()).await?.to(queue.name.clone());
+    let mut publish = async |bytes: usize| {
+        let message = Message::builder("x").header("large", vec![0u8; bytes]).header("i", 1i64).build();
+        publisher.ready().await?.call(Publication::new(message)).await
+    };
+    // The largest that RabbitMQ takes with its default of 131,072 bytes for a frame.
+    let most = 131_072 - 8 - 14 - 1 - 4 - (6 + 1 + 4) - (2 + 1 + 8);
+    let (fits, too_large, fits_again) = (publish(most).await, publish(most + 1).await, publish(1).await);
+    fits?;
+    let error = too_large.expect_err("one byte too many");
+    assert!(matches!(&error, PublishError::Invalid(_)), "{error:?}");
+    assert!(error.to_string().contains("131073 bytes"), "{error}");
+    fits_again?;
+    assert!(matches!(publisher.health().state, State::Connected { generation: 1, .. }));
+    queue.becomes_ready(2).await
+}

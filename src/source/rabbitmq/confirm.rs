@@ -15,6 +15,7 @@ use super::{
     compose::Routed,
     connect::{Broker, CLOSE_AT_MOST, close},
     error::PublishError,
+    size,
 };
 use crate::source::{
     Control, Reconnect, SourceError,
@@ -54,7 +55,7 @@ impl Confirms {
     pub(super) async fn run(mut self, mut link: (Arc<Connection>, Channel), room: Arc<Semaphore>) {
         let mut generation = 1;
         let ended = loop {
-            let lost = self.publish(&link.1).await;
+            let lost = self.publish(&link).await;
             let (connection, since) = (link.0, Instant::now());
             let Some(error) = lost else {
                 let _ = timeout(CLOSE_AT_MOST, close(&connection)).await;
@@ -77,7 +78,8 @@ impl Confirms {
     }
 
     /// Publishes until the channel is gone. `None`: there is nobody left to publish for.
-    async fn publish(&mut self, channel: &Channel) -> Option<Error> {
+    async fn publish(&mut self, (connection, channel): &(Arc<Connection>, Channel)) -> Option<Error> {
+        let frame_max = connection.configuration().frame_max();
         let mut confirming = FuturesUnordered::<Confirming>::new();
         let mut open = true;
         let lost = loop {
@@ -89,7 +91,7 @@ impl Confirms {
                         open = false;
                         continue;
                     };
-                    let mut confirmation: Confirming = Box::pin(confirm(channel.clone(), publication));
+                    let mut confirmation: Confirming = Box::pin(confirm(channel.clone(), frame_max, publication));
                     // The first poll hands the message to the client: publications go out in their order.
                     match (&mut confirmation).now_or_never() {
                         Some(Some(error)) => break error,
@@ -107,11 +109,18 @@ impl Confirms {
     }
 }
 
-async fn confirm(channel: Channel, publication: Unconfirmed) -> Option<Error> {
+async fn confirm(channel: Channel, frame_max: u32, publication: Unconfirmed) -> Option<Error> {
     let Unconfirmed { routed: Routed { exchange, routing_key, properties }, payload, reply, _permit } =
         publication;
     if reply.is_closed() {
         // Nobody wants it any more.
+        return None;
+    }
+    let size = size::frame(&properties);
+    if size > usize::try_from(frame_max).unwrap_or(usize::MAX) {
+        let what =
+            format!("headers and properties take {size} bytes, and this broker takes {frame_max} at most");
+        let _ = reply.send(Err(PublishError::Invalid(what.into())));
         return None;
     }
     let destination = match exchange.as_str() {

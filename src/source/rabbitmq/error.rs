@@ -71,7 +71,7 @@ fn kind(error: &lapin::Error, stage: Stage) -> Option<SourceErrorKind> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// It cannot be published: no destination, or a name is too long for AMQP.
+    /// It cannot be published: no destination, a name that is too long for AMQP, or more headers than the broker takes.
     #[error("the message cannot be published: {0}")]
     Invalid(Cow<'static, str>),
     /// No queue got it: there is none of this name, or the exchange has no binding for it. It is not stored.

@@ -104,6 +104,7 @@ mod properties;
 mod publish;
 mod pump;
 mod settle;
+mod size;
 mod stream;
 mod tried;
 mod value;
