@@ -44,6 +44,12 @@ where
 /// a delivery.
 pub(crate) struct Template<S>(Mutex<S>);
 
+impl<S> Template<S> {
+    pub(crate) fn new(service: S) -> Self {
+        Self(Mutex::new(service))
+    }
+}
+
 impl<S: Clone> Template<S> {
     pub(crate) fn service(&self) -> S {
         self.0.lock().clone()
@@ -95,7 +101,7 @@ where
         let (places, n) = (layer.places(), layer.n);
         // More workers than places would never work.
         let workers = n.min(places as usize);
-        let template = Template(Mutex::new(inner));
+        let template = Template::new(inner);
         let order = match (layer.inline, layer.mode) {
             (true, Mode::ByKey) => Order::Inline(Arc::new(Inline::new(template, n, places, true))),
             (true, _) => Order::Inline(Arc::new(Inline::new(template, workers, places, false))),

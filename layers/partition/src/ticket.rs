@@ -111,3 +111,97 @@ where
         }
     }
 }
+
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use std::{
+        future::{Ready, poll_fn, ready},
+        task::Waker,
+    };
+
+    use loom::{future::block_on, thread};
+    use tower_mq_delivery::Message;
+
+    use super::*;
+    use crate::{capacity::Waiter, service::Template};
+
+    #[derive(Clone)]
+    struct Handler;
+
+    impl Service<Message> for Handler {
+        type Response = ();
+        type Error = BoxError;
+        type Future = Ready<Result<(), BoxError>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Message) -> Self::Future {
+            ready(Ok(()))
+        }
+    }
+
+    type Lanes = Arc<Inline<Handler, Message>>;
+
+    fn place(inline: &Lanes) -> u32 {
+        let mut cx = Context::from_waker(Waker::noop());
+        match inline.capacity().poll_take(&mut Waiter::default(), &mut cx) {
+            Poll::Ready(Ok(place)) => place,
+            _ => panic!("a place has leaked"),
+        }
+    }
+
+    fn enter(inline: &Lanes, key: u64) -> Ticket<Handler, Message> {
+        Ticket::new(inline, key, Message::new(""), place(inline))
+    }
+
+    fn answered(mut ticket: Ticket<Handler, Message>) {
+        let answer = block_on(poll_fn(|cx| ticket.poll(cx)));
+        assert!(answer.is_ok());
+    }
+
+    /// One worker, and three deliveries that want it: one is answered, one goes away, one is awaited. `block_on` hangs,
+    /// and loom says so, if a wake-up or the worker is lost.
+    fn model(by_lane: bool, keys: [u64; 3]) {
+        let mut bounded = loom::model::Builder::new();
+        bounded.preemption_bound = Some(2);
+        bounded.check(move || {
+            let inline: Lanes = Arc::new(Inline::new(Template::new(Handler), 1, 3, by_lane));
+            let [first, second, third] = keys.map(|key| enter(&inline, key));
+            let answers = thread::spawn(move || answered(first));
+            let leaves = thread::spawn(move || {
+                let mut ticket = second;
+                _ = ticket.poll(&mut Context::from_waker(Waker::noop()));
+            });
+            answered(third);
+            answers.join().expect("answers");
+            leaves.join().expect("leaves");
+            // Every place is free, and so is the worker.
+            let places = [(); 3].map(|()| place(&inline));
+            assert!(
+                inline
+                    .capacity()
+                    .poll_take(&mut Waiter::default(), &mut Context::from_waker(Waker::noop()))
+                    .is_pending()
+            );
+            places.into_iter().for_each(|place| inline.capacity().give_back(place));
+            answered(enter(&inline, keys[0]));
+        });
+    }
+
+    #[test]
+    fn whoever_waits_in_a_lane_gets_its_worker() {
+        model(true, [0, 0, 0]);
+    }
+
+    #[test]
+    fn whoever_waits_behind_a_key_gets_a_worker() {
+        model(false, [1, 1, 1]);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_worker_gets_one() {
+        model(false, [1, 2, 3]);
+    }
+}
