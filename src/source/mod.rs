@@ -5,7 +5,8 @@
 mod control;
 mod error;
 mod from_stream;
-pub(crate) mod ledger;
+#[cfg(any(test, feature = "rabbitmq"))]
+mod ledger;
 pub mod memory;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;

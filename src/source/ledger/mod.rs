@@ -1,7 +1,8 @@
 //! What one generation of a source has taken, in order, and what of it is decided.
 //!
-//! One structure under every source. It holds a fixed number of places, the window, and allocates nothing after it
-//! was made: a delivery that is stuck at the front costs its own place, however many pass behind it. A delivery
+//! One structure under every source that has to tell a broker later, and in the broker's own way; the in-process broker
+//! decides at once, and needs none. It holds a fixed number of places, the window, and allocates nothing after it was
+//! made: a delivery that is stuck at the front costs its own place, however many pass behind it. A delivery
 //! occupies its place until the frame that tells the broker is taken out of the ledger: decided and not yet told
 //! still counts as taken.
 //!
@@ -19,8 +20,8 @@
 //! ledgers refuses decisions for one that is gone. Tokens of another ledger are refused here, too, for as long as the
 //! stamps of the two have not grown into each other: this is the second net, not the first.
 
-// A build with one broker's feature uses one of the ways and the methods that it needs.
-#![allow(dead_code)]
+// A build with one broker's feature uses one of the ways and the methods that it needs. The tests use all.
+#![cfg_attr(not(test), allow(dead_code))]
 
 mod chain;
 pub(crate) mod entries;
