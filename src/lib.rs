@@ -71,7 +71,7 @@
 //!    default and shows in [`Health`](source::Health).
 //! 5. **Bounded.** What is taken and not settled never exceeds the window. One stuck handler costs one place of it.
 //! 6. **Duplicates are explained.** After a fault only those come again whose settlement the broker has not provably
-//!    stored.
+//!    stored. What a broker proves, and when it forgets, is in the docs of its source.
 //! 7. **Shutdown.** Stop taking, finish or release, settle, flush, close, within a deadline; the [`Report`] counts.
 //!
 //! # Features
