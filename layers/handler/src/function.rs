@@ -1,3 +1,5 @@
+//! Functions that can be handlers.
+
 /// A function that can be a handler: an `async fn`, or a closure that returns a future, of up to eight arguments.
 ///
 /// It is cloned for each call, so what it captures should be cheap to clone.

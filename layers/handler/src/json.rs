@@ -1,3 +1,5 @@
+//! A payload in JSON.
+
 use std::ops::{Deref, DerefMut};
 
 use serde::de::DeserializeOwned;

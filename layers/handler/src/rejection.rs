@@ -1,3 +1,5 @@
+//! Why an argument could not be taken out of a message.
+
 use std::any::type_name;
 
 use tower_mq_delivery::{BoxError, Failure, Outcome};

@@ -1,3 +1,5 @@
+//! A function as a service.
+
 use std::{
     any::type_name,
     fmt,

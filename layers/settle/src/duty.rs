@@ -1,3 +1,5 @@
+//! The duty to settle one delivery, step by step.
+
 use std::{
     fmt,
     pin::Pin,

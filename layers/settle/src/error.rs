@@ -1,3 +1,5 @@
+//! A decision that did not reach the broker.
+
 use tower_mq_delivery::{Outcome, SettleError};
 
 /// A decision that did not reach the broker: the only error of [`Settler`](crate::Settler), in a

@@ -1,3 +1,5 @@
+//! The layer: plain configuration.
+
 use tower_layer::Layer;
 use tower_mq_delivery::ErrorPolicy;
 

@@ -1,3 +1,5 @@
+//! The service: splits the delivery, and settles it.
+
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     task::{Context, Poll},
