@@ -5,6 +5,7 @@
 mod control;
 mod error;
 mod from_stream;
+mod health;
 #[cfg(any(test, feature = "rabbitmq"))]
 mod ledger;
 pub mod memory;
@@ -22,9 +23,10 @@ use std::{
 use futures_core::Stream;
 use tower_mq_delivery::Delivery;
 
-pub use control::{Control, Demand, Handle, Health, State};
+pub use control::{Control, Demand, Handle};
 pub use error::{SourceError, SourceErrorKind};
 pub use from_stream::{FromStream, from_stream};
+pub use health::{Health, State};
 #[cfg(feature = "rabbitmq")]
 pub use reconnect::Reconnect;
 
