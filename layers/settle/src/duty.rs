@@ -38,17 +38,21 @@ impl Duty {
     /// The inner service has ended, and the broker is not waited for. `None`: the response was given.
     #[inline]
     pub(crate) fn end(
-        self,
+        &mut self,
         message: &Message,
         answer: Result<Outcome, BoxError>,
     ) -> Option<Result<Settled, BoxError>> {
-        match (answer, self) {
+        let outcome = match answer {
+            Ok(outcome) => outcome,
+            Err(error) => return std::mem::replace(self, Self::Over).fail(message, &*error).take(message),
+        };
+        match std::mem::replace(self, Self::Over) {
             // What becomes of nearly every delivery.
-            (Ok(outcome), Self::Due(acker)) => {
+            Self::Due(acker) => {
                 let settling = acker.settle(outcome.clone());
                 Some(response(message, outcome, settling))
             }
-            (answer, duty) => duty.answer(message, answer).take(message),
+            mut told => told.take(message),
         }
     }
 

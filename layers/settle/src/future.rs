@@ -61,11 +61,10 @@ where
                 };
             // What the handler holds is freed before the broker hears of its end.
             this.inner.set(None);
-            let duty = std::mem::replace(this.duty, Duty::Over);
             if !*this.confirmed {
-                return duty.end(this.message, answer).map_or(Poll::Pending, Poll::Ready);
+                return this.duty.end(this.message, answer).map_or(Poll::Pending, Poll::Ready);
             }
-            *this.duty = duty.answer(this.message, answer);
+            *this.duty = std::mem::replace(this.duty, Duty::Over).answer(this.message, answer);
             ready!(this.duty.poll_confirmed(cx));
         }
         this.duty.take(this.message).map_or(Poll::Pending, Poll::Ready)

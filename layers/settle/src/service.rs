@@ -70,6 +70,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline(always)]
     fn call(&mut self, delivery: Delivery) -> Self::Future {
         let (mut message, acker) = delivery.into_parts();
         let confirmed = self.settings.confirmed;

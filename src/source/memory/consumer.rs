@@ -95,7 +95,7 @@ impl Consumer {
     }
 
     /// Takes the next delivery; `paused`: none, but connects.
-    #[inline]
+    #[inline(always)]
     fn poll_queue(&mut self, paused: bool, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         loop {
             match self.next(paused, cx) {
@@ -108,7 +108,7 @@ impl Consumer {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, paused: bool, cx: &Context<'_>) -> Next {
         let mut wakes = Wakes::default();
         let mut state = self.broker.lock();
@@ -185,14 +185,13 @@ impl Consumer {
 impl Stream for Consumer {
     type Item = Delivery;
 
-    #[inline]
+    #[inline(always)]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
         let this = self.get_mut();
         while !this.ended {
             let demand = this.control.demand();
             let polled = match demand {
-                Demand::Take => this.poll_queue(false, cx),
-                Demand::Pause => this.poll_queue(true, cx),
+                Demand::Take | Demand::Pause => this.poll_queue(demand == Demand::Pause, cx),
                 Demand::Close(_) => Poll::Ready(None),
             };
             match polled {

@@ -74,11 +74,16 @@ impl Line {
     }
 
     /// The first message that may be handed out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<Letter> {
-        if self.returned.is_empty() {
-            return self.fresh.pop_front();
+        match self.returned.is_empty() {
+            true => self.fresh.pop_front(),
+            false => self.pop_first(),
         }
+    }
+
+    #[inline(never)]
+    fn pop_first(&mut self) -> Option<Letter> {
         let first = self.returned.first_entry()?;
         match self.fresh.front() {
             Some(fresh) if fresh.sequence < *first.key() => self.fresh.pop_front(),

@@ -98,7 +98,7 @@ impl State {
 
     /// What is decided about a delivery of the live generation. `done`: the letter, if the queue is done with it, to be
     /// dropped when the lock is released.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(
         &mut self,
         (queue, subscription): (usize, usize),
@@ -279,7 +279,7 @@ impl Queue {
     }
 
     /// Takes a delivery back from those that the consumer holds.
-    #[inline]
+    #[inline(always)]
     fn give_back(&mut self, subscription: usize, token: Token, wakes: &mut Wakes) -> Option<Letter> {
         let this = self.subscriptions.get_mut(subscription)?;
         let letter = this.held.try_remove(usize::try_from(token).ok()?)?;
