@@ -283,8 +283,9 @@ impl<R, A> Worker<R, A> {
         self.me.finished.push(key);
     }
 
-    /// Hands the finished keys back before the worker gives way. If it did not look for work, because a parked delivery
-    /// of its own has woken up, it must not be the one who is sent to look.
+    /// Hands the finished keys back before the worker gives way; afterwards, [`hired`](Self::hired) is to be started.
+    /// If it did not look for work, because a parked delivery of its own has woken up, it must not be the one who is
+    /// sent to look.
     #[inline]
     pub(crate) fn rest(&mut self) {
         let Self { pool, me } = self;
@@ -299,7 +300,15 @@ impl<R, A> Worker<R, A> {
         }
         me.hand_back(&mut state);
         let over = if state.is_over() { mem::take(&mut state.idle) } else { Vec::new() };
-        let waker = state.search();
+        // Its keys are free, and it may be busy with another for long.
+        let waker = if state.runnable.is_empty() {
+            None
+        } else if state.wants_another(pool.workers) {
+            me.hired = Some(state.hire());
+            None
+        } else {
+            state.search()
+        };
         drop(state);
         over.into_iter().for_each(|(_, waker)| waker.wake());
         if let Some(waker) = waker {
@@ -360,10 +369,11 @@ mod models {
         let mut others = Vec::new();
         while let Some((request, tag)) = block_on(poll_fn(|cx| {
             let polled = worker.poll_take(cx);
+            others.extend(worker.hired().map(|another| spawned(another, &seen)));
             worker.rest();
+            others.extend(worker.hired().map(|another| spawned(another, &seen)));
             polled
         })) {
-            others.extend(worker.hired().map(|another| spawned(another, &seen)));
             seen.lock().push(request);
             drop(tag.runner);
             worker.finish(tag.key);

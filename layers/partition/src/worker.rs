@@ -59,11 +59,7 @@ where
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(R, Held<S::Response>)>> {
         let polled = self.worker.poll_take(cx);
-        if let Some(another) = self.worker.hired()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            start(&runtime, another, &self.template, &self.slots);
-        }
+        self.start_hired();
         polled
     }
 
@@ -76,6 +72,25 @@ where
     #[inline]
     fn rest(&mut self) {
         self.worker.rest();
+        self.start_hired();
+    }
+}
+
+impl<S, R> WorkerIntake<S, R>
+where
+    S: Service<R> + Clone + Send + 'static,
+    S::Response: Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    R: CarryOne + Send + 'static,
+{
+    #[inline]
+    fn start_hired(&mut self) {
+        if let Some(another) = self.worker.hired()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            start(&runtime, another, &self.template, &self.slots);
+        }
     }
 }
 

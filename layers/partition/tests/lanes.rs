@@ -201,6 +201,11 @@ async fn a_turn_is_passed_once_the_delivery_is_queued() {
         assert!(!turns.is_passed(2), "{mode}");
         drop(tokio::spawn(response));
         quiet().await;
+        // Behind another one, too.
+        let mut request = message(2, 1);
+        let _detached = request.set_turn(turns.turn(2));
+        let _waits = service.ready().await.expect("ready").call(request);
+        assert!(turns.is_passed(2), "{mode}");
         assert_ne!(stage.turn(0).owner(), turns.turn(1).owner(), "{mode}: the lane has turns of its own");
         assert_ne!(stage.turn(0).owner(), 0, "{mode}");
     }

@@ -116,6 +116,38 @@ async fn a_worker_that_is_busy_with_what_it_parked_leaves_new_work_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_a_busy_worker_lets_go_is_taken_by_another_one() {
+    for (trick, hired) in
+        [(Trick::Passes, true), (Trick::Passes, false), (Trick::Parks, true), (Trick::Parks, false)]
+    {
+        let stage = Stage::new(&[(0, trick)]);
+        let mut service = Layer::per_key(2).layer(stage.service());
+        let mut responses = Vec::new();
+        if hired {
+            for (id, key) in [(10, 10), (11, 11)] {
+                responses.push(call(&mut service, message(id, key)).await);
+            }
+            stage.finish(10).await;
+            stage.finish(11).await;
+        }
+        let before = stage.started().len();
+        // The second one behind the first; whoever works on the first works on the third, too.
+        for (id, key) in [(0, 0), (1, 0), (2, 1)] {
+            responses.push(call(&mut service, message(id, key)).await);
+        }
+        assert_eq!(stage.started()[before..], [0, 2]);
+        stage.wake(0).await;
+        stage.finish(0).await;
+        assert_eq!(stage.started()[before..], [0, 2, 1], "one of two works, and there is work ({hired})");
+        stage.finish(1).await;
+        stage.finish(2).await;
+        for response in responses {
+            response.await.expect("no panic").expect("an answer");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lane_ignores_parking() {
     for layer in [Layer::by_key(1), Layer::by_key(1).inline(), Layer::per_key(1).inline()] {
         let stage = Stage::new(&[(0, Trick::Parks)]);
