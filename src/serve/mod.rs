@@ -52,6 +52,8 @@ use serving::{Run, Serving, Settings};
 /// A panic of the service's future is caught, logged and counted; its delivery is released. A panic in `poll_ready` or
 /// `call` leaves a service that cannot be trusted: it ends the run, with an error.
 ///
+/// Outside of a tokio runtime with time, when the run comes to its end.
+///
 /// # Cancel safety
 /// Dropping it drops everything that runs: the deliveries are released. For an orderly end use
 /// [`with_graceful_shutdown`](Serve::with_graceful_shutdown).

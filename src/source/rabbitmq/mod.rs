@@ -81,6 +81,11 @@
 //! first tenths of a second after a restart. The source then stays in
 //! [`Reconnecting`](crate::source::State::Reconnecting), with "no answer within 10s" as its reason.
 //!
+//! A message whose headers are tables in tables, hundreds deep, ends the process, and the next one that is handed it:
+//! the client (lapin 4.12) reads and drops them by recursion, in its own thread, before the source sees them. A build for
+//! release bears a thousand levels, one for debugging not two hundred; the environment variable `RUST_MIN_STACK` moves
+//! the limit. Where strangers may publish, let something that checks headers stand before the queue.
+//!
 //! # The end
 //! A source that is closed hands out nothing more, also not what it had already taken: that goes back to its queue
 //! when the connection is closed, in the queue's order, at the cost of one delivery in the count of a quorum queue.
