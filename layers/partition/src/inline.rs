@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -314,9 +315,11 @@ where
     /// A delivery is done with, or nobody wants it. What it ran is gone before anything of the same key starts.
     #[inline(always)]
     pub(crate) fn leave(&self, mut worker: Hand<S, R, S::Future>, key: u64, place: u32) {
-        worker.rest();
+        let dropped = catch_unwind(AssertUnwindSafe(|| worker.rest()));
         self.release(Some(worker), Some(key));
         self.capacity.give_back(place);
+        // Not before others can go on.
+        dropped.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// The turn of its delivery was passed: somebody in the service keeps the order from here, so the worker is free.
@@ -330,10 +333,11 @@ where
 
     /// A delivery whose turn was passed is done with, or nobody wants it.
     pub(crate) fn leave_passed(&self, mut slot: Slot<S::Future>, key: u64, place: u32) {
-        slot.set(None);
+        let dropped = catch_unwind(AssertUnwindSafe(|| slot.set(None)));
         self.state.lock().spare.push(slot);
         self.release(None, (!self.by_lane).then_some(key));
         self.capacity.give_back(place);
+        dropped.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     #[cold]

@@ -2,12 +2,16 @@
 
 mod stage;
 
-use std::task::Poll;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use stage::{Stage, Trick, call, message, modes, next_ready, quiet};
 use tokio_test::task::spawn;
-use tower::{Layer, Service, ServiceExt};
-use tower_mq_delivery::SharedError;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_mq_delivery::{BoxError, Message, SharedError};
 use tower_mq_partition::Closed;
 
 fn quietly() {
@@ -234,5 +238,42 @@ fn a_runtime_that_ends_closes_what_is_in_the_lanes_and_another_starts_them_anew(
             stage.finish(7).await;
             assert_eq!(response.await.expect("no panic").expect("an answer"), 7, "{mode}");
         });
+    }
+}
+
+/// Never ready, and a nuisance to the end.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("planned");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_panics_when_it_is_dropped_keeps_no_lane_and_no_place() {
+    quietly();
+    for (mode, layer) in modes(1) {
+        for passes in [false, true] {
+            let mut service =
+                layer.clone().capacity(1).layer(service_fn(move |message: Message| async move {
+                    if message.payload()[0] == 0 {
+                        let _nuisance = PanicsWhenDropped;
+                        if passes {
+                            message.turn().pass();
+                        }
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, BoxError>(())
+                }));
+            let mut response = Box::pin(service.ready().await.expect("ready").call(message(0, 0)));
+            assert!(response.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            quiet().await;
+            let _inline_it_panics_here = catch_unwind(AssertUnwindSafe(|| drop(response)));
+            quiet().await;
+            let next = async { service.ready().await.expect("ready").call(message(1, 0)).await };
+            let answer = tokio::time::timeout(Duration::from_secs(1), next).await;
+            assert!(matches!(answer, Ok(Ok(()))), "{mode}, passes {passes}: {answer:?}");
+        }
     }
 }
