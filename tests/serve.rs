@@ -152,7 +152,10 @@ impl<S: Service<Delivery, Error = BoxError>> Service<Delivery> for Ready<S> {
 async fn a_service_that_is_never_ready_again_ends_the_run_and_the_delivery_in_hand_is_released() {
     let desk = Desk::default();
     let service = Ready { times: 2, inner: service_fn(ack) };
-    let error = serve(desk.waiting(10), service).await.expect_err("the service fails");
+    let source = desk.waiting(10);
+    let handle = source.handle();
+    let error = serve(source, service).await.expect_err("the service fails");
+    assert_eq!(handle.origin().drain(), Some(Drain::Release), "nothing more is to be started, or waited for");
     assert!(matches!(&error, ServeError::Service { error, .. } if error.to_string() == "the pool is gone"));
     assert_eq!(error.report().counts.acked, 2);
     assert_eq!(desk.outcomes(), [(0, Outcome::Ack), (1, Outcome::Ack), (2, Outcome::Release)]);
