@@ -102,6 +102,7 @@ impl Stream for ScriptedSource {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Source for ScriptedSource {
     fn handle(&self) -> Handle {
         self.control.handle()
