@@ -225,3 +225,27 @@ impl fmt::Debug for Control {
         fmt::Debug::fmt(&self.handle(), f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tower_mq_delivery::Capabilities;
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_was_asked_for_is_not_undone_and_only_becomes_a_quicker_one() {
+        let control = Control::new(Arc::new(Origin::new("orders", "test", 1, Capabilities::unknown())));
+        let handle = control.handle();
+        handle.pause();
+        assert!(handle.is_paused());
+        handle.close(Drain::Finish);
+        handle.resume();
+        handle.pause();
+        assert_eq!(control.demand(), Demand::Close(Drain::Finish));
+        handle.close(Drain::Release);
+        handle.close(Drain::Finish);
+        handle.resume();
+        assert_eq!((control.demand(), handle.is_paused()), (Demand::Close(Drain::Release), false));
+        assert_eq!(control.origin().drain(), Some(Drain::Release));
+    }
+}
