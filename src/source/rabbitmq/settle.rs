@@ -380,7 +380,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_retry_is_held_in_its_place_until_its_time() {
-        let (settler, after) = (settler(2, None), Duration::from_secs(3));
+        // So large that two of it are not many.
+        let (settler, after) = (settler(16, None), Duration::from_secs(3));
         let tokens = take(&settler, 2);
         settle(&settler, tokens[0], Outcome::Retry { after });
         settle(&settler, tokens[1], Outcome::Ack);
