@@ -13,7 +13,7 @@ use futures_buffered::FuturesUnordered;
 use futures_core::Stream;
 use tower_service::Service;
 
-use crate::{CarryOne, Panic, Turns};
+use crate::{CarryOne, Panic, Panicked, Turns};
 
 /// Rounds in one poll before the loop gives way. A round costs about as much as a wake-up saves; beyond a hundred
 /// there is little to gain.
@@ -171,9 +171,11 @@ where
     pub fn abandon(&mut self) {
         self.ended = true;
         self.held = None;
-        self.head.set(None);
         self.holds = None;
-        self.fresh.clear();
+        log(empty(&mut self.head));
+        while let Some(fresh) = self.fresh.pop_front() {
+            log(catch_unwind(AssertUnwindSafe(|| drop(fresh))));
+        }
         self.running = FuturesUnordered::new();
         self.parked = 0;
     }
@@ -275,8 +277,8 @@ where
                 return Poll::Ready(Ok(self.give_way(cx, moved)));
             }
             (Ok(_), Some(tag)) => {
-                self.head.set(None);
-                self.intake.done(tag, Finished::Cancelled);
+                let finished = cancel(&mut self.head);
+                self.intake.done(tag, finished);
             }
             (Ok(_), None) => {
                 if let Poll::Ready(Some((_, tag))) = &next
@@ -291,7 +293,7 @@ where
                 return Poll::Ready(Err(Stopped::Broken));
             }
             (Err(panic), taken) => {
-                self.head.set(None);
+                log(empty(&mut self.head));
                 match taken {
                     Some(tag) => self.intake.done(tag, Finished::Panicked(panic)),
                     None => self.let_go(next, Finished::Panicked(panic)),
@@ -344,7 +346,6 @@ where
         let Poll::Ready(finished) = poll_slot(&mut self.head, tag, cx) else {
             return self.give_way(cx, moved);
         };
-        self.head.set(None);
         if let Some(tag) = self.holds.take() {
             self.intake.done(tag, finished);
         }
@@ -381,10 +382,7 @@ where
         while let Some((future, tag)) = self.fresh.pop_front() {
             slot.set(Some(future));
             match poll_slot(&mut slot, &tag, cx) {
-                Poll::Ready(finished) => {
-                    slot.set(None);
-                    self.intake.done(tag, finished);
-                }
+                Poll::Ready(finished) => self.intake.done(tag, finished),
                 Poll::Pending => {
                     self.running.push(Running { slot: Some(slot), tag: Some(tag), holds: false });
                     slot = self.spare.pop().unwrap_or_else(|| Box::pin(None));
@@ -408,7 +406,7 @@ where
     }
 }
 
-/// Polls the future in the slot; leaves it there, done or not.
+/// Polls the future in the slot, and drops it when it is done. A future may panic when it is dropped, too.
 #[inline]
 fn poll_slot<F: Future, T: Tag>(
     slot: &mut Slot<F>,
@@ -416,14 +414,41 @@ fn poll_slot<F: Future, T: Tag>(
     cx: &mut Context<'_>,
 ) -> Poll<Finished<F::Output>> {
     if tag.is_cancelled() {
-        return Poll::Ready(Finished::Cancelled);
+        return Poll::Ready(cancel(slot));
     }
-    let Some(future) = slot.as_mut().as_pin_mut() else { return Poll::Ready(Finished::Cancelled) };
-    match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-        Ok(Poll::Ready(output)) => Poll::Ready(Finished::Answered(output)),
-        Ok(Poll::Pending) if tag.watch(cx.waker()) => Poll::Pending,
-        Ok(Poll::Pending) => Poll::Ready(Finished::Cancelled),
-        Err(panic) => Poll::Ready(Finished::Panicked(panic)),
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        let polled = slot.as_mut().as_pin_mut().map(|future| future.poll(cx));
+        if let Some(Poll::Ready(_)) = polled {
+            slot.set(None);
+        }
+        polled
+    }));
+    match polled {
+        Ok(Some(Poll::Ready(output))) => Poll::Ready(Finished::Answered(output)),
+        Ok(Some(Poll::Pending)) if tag.watch(cx.waker()) => Poll::Pending,
+        Ok(_) => Poll::Ready(cancel(slot)),
+        Err(panic) => {
+            log(empty(slot));
+            Poll::Ready(Finished::Panicked(panic))
+        }
+    }
+}
+
+/// Drops a future that nobody wants.
+#[cold]
+fn cancel<F, O>(slot: &mut Slot<F>) -> Finished<O> {
+    empty(slot).map_or_else(Finished::Panicked, |()| Finished::Cancelled)
+}
+
+#[cold]
+fn empty<F>(slot: &mut Slot<F>) -> Result<(), Panic> {
+    catch_unwind(AssertUnwindSafe(|| slot.set(None)))
+}
+
+/// Nobody is left to be told of this panic.
+fn log(emptied: Result<(), Panic>) {
+    if let Err(panic) = emptied {
+        tracing::error!(error = %Panicked::new(&panic), "a future panicked when it was dropped");
     }
 }
 
@@ -436,6 +461,14 @@ struct Running<F, T> {
 
 impl<F, T> Unpin for Running<F, T> {}
 
+impl<F, T> Drop for Running<F, T> {
+    fn drop(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            log(empty(slot));
+        }
+    }
+}
+
 impl<F: Future, T: Tag> Future for Running<F, T> {
     type Output = (Slot<F>, T, bool, Finished<F::Output>);
 
@@ -444,10 +477,7 @@ impl<F: Future, T: Tag> Future for Running<F, T> {
         let (Some(slot), Some(tag)) = (&mut this.slot, &this.tag) else { return Poll::Pending };
         let Poll::Ready(finished) = poll_slot(slot, tag, cx) else { return Poll::Pending };
         match (this.slot.take(), this.tag.take()) {
-            (Some(mut slot), Some(tag)) => {
-                slot.set(None);
-                Poll::Ready((slot, tag, this.holds, finished))
-            }
+            (Some(slot), Some(tag)) => Poll::Ready((slot, tag, this.holds, finished)),
             _ => Poll::Pending,
         }
     }

@@ -30,6 +30,12 @@ enum Plan {
     FailsReady,
     /// Declines inside `call`, then as `Ready`.
     Declines,
+    /// As `Ready`; the future panics when it is dropped.
+    DropPanics,
+    /// As `Waits`; the future panics when it is dropped.
+    WaitsAndDropPanics,
+    /// As `PassesInCall`; the future panics when it is dropped.
+    PassesAndDropPanics,
 }
 
 #[derive(Default)]
@@ -144,43 +150,69 @@ impl Service<Message> for Handler {
             state.plans.get(&n).copied().unwrap_or(Plan::Ready)
         };
         match plan {
-            Plan::PassesInCall | Plan::PassesAndPanics => message.turn().pass(),
+            Plan::PassesInCall | Plan::PassesAndPanics | Plan::PassesAndDropPanics => message.turn().pass(),
             Plan::PanicsInCall => panic!("call of {n}"),
             Plan::Declines => message.turn().decline(),
             _ => {}
         }
         let guard = Guard(n, shared.clone());
-        Box::pin(async move {
-            let guard = guard;
-            let wait_for = async |set: fn(&State) -> &HashSet<u8>| {
-                poll_fn(|cx| {
-                    let mut state = shared.borrow_mut();
-                    if set(&state).contains(&n) {
-                        return Poll::Ready(());
+        let drop_panics =
+            matches!(plan, Plan::DropPanics | Plan::WaitsAndDropPanics | Plan::PassesAndDropPanics);
+        let bomb = drop_panics.then(|| Bomb);
+        Box::pin(WithBomb(
+            bomb,
+            Box::pin(async move {
+                let guard = guard;
+                let wait_for = async |set: fn(&State) -> &HashSet<u8>| {
+                    poll_fn(|cx| {
+                        let mut state = shared.borrow_mut();
+                        if set(&state).contains(&n) {
+                            return Poll::Ready(());
+                        }
+                        state.wakers.push(cx.waker().clone());
+                        Poll::Pending
+                    })
+                    .await;
+                };
+                match plan {
+                    Plan::Ready | Plan::Declines | Plan::DropPanics => return Ok(n),
+                    Plan::PanicsInPoll | Plan::PassesAndPanics => panic!("poll of {n}"),
+                    Plan::PassesInPoll => {
+                        wait_for(|state| &state.passed).await;
+                        message.turn().pass();
                     }
-                    state.wakers.push(cx.waker().clone());
-                    Poll::Pending
-                })
-                .await;
-            };
-            match plan {
-                Plan::Ready | Plan::Declines => return Ok(n),
-                Plan::PanicsInPoll | Plan::PassesAndPanics => panic!("poll of {n}"),
-                Plan::PassesInPoll => {
-                    wait_for(|state| &state.passed).await;
-                    message.turn().pass();
+                    Plan::Parks => {
+                        let parked = message.turn().park();
+                        wait_for(|state| &state.passed).await;
+                        drop(parked);
+                    }
+                    _ => {}
                 }
-                Plan::Parks => {
-                    let parked = message.turn().park();
-                    wait_for(|state| &state.passed).await;
-                    drop(parked);
-                }
-                _ => {}
-            }
-            wait_for(|state| &state.finished).await;
-            drop(guard);
-            Ok(n)
-        })
+                wait_for(|state| &state.finished).await;
+                drop(guard);
+                Ok(n)
+            }),
+        ))
+    }
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// A future that is done before its bomb goes off.
+struct WithBomb<F>(#[allow(dead_code)] Option<Bomb>, F);
+
+impl<F: Future + Unpin> Future for WithBomb<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        Pin::new(&mut self.1).poll(cx)
     }
 }
 
@@ -358,6 +390,45 @@ fn a_panic_among_those_that_passed_their_turns_reaches_its_own_request() {
     bench.finish(3);
     bench.finish(1);
     assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn a_future_that_panics_when_it_is_dropped_costs_nobody_else() {
+    for plan in [Plan::DropPanics, Plan::WaitsAndDropPanics, Plan::PassesAndDropPanics] {
+        let mut bench = bench(3, &[(1, plan)]);
+        while bench.run().is_pending() {
+            bench.finish(1);
+        }
+        let mut done = bench.done();
+        done.sort_unstable();
+        assert_eq!(done, [(1, "panicked"), (2, "answered"), (3, "answered")]);
+    }
+}
+
+#[test]
+fn a_cancelled_future_that_panics_when_it_is_dropped_is_reported() {
+    for plan in [Plan::WaitsAndDropPanics, Plan::PassesAndDropPanics] {
+        let mut bench = bench(2, &[(1, plan)]);
+        assert!(bench.run().is_pending());
+        bench.cancel(1);
+        assert!(matches!(bench.run(), Poll::Ready(Ok(()))));
+        assert!(bench.done().contains(&(1, "panicked")) && bench.done().contains(&(2, "answered")));
+    }
+}
+
+#[test]
+fn what_is_abandoned_may_panic_when_it_is_dropped() {
+    let plans =
+        [(1, Plan::PassesAndDropPanics), (2, Plan::PassesAndDropPanics), (3, Plan::WaitsAndDropPanics)];
+    let mut bench = bench(3, &plans);
+    assert!(bench.poll().is_pending(), "two are not polled yet, one is");
+    bench.drive.abandon();
+    assert_eq!(bench.shared.borrow().dropped.len(), 3);
+
+    let mut bench = self::bench(3, &plans);
+    assert!(bench.run().is_pending(), "all were polled");
+    bench.drive.abandon();
+    assert_eq!(bench.shared.borrow().dropped.len(), 3);
 }
 
 #[test]
