@@ -9,11 +9,10 @@ use std::{fs, path::PathBuf, process::Command};
 const RUSTC: &str = "rustc 1.95.";
 
 /// A mistake, and how many errors and lines of text it may cost its author.
-const MISTAKES: [(&str, usize, usize); 22] = [
+const MISTAKES: [(&str, usize, usize); 21] = [
     ("batch_and_more", 2, 44),
     ("batch_layer_extra", 1, 17),
     ("batch_layer_missing", 1, 17),
-    ("capture_not_clone", 1, 16),
     ("closure_untyped", 4, 77),
     ("error_not_error", 2, 62),
     ("future_not_send", 2, 47),

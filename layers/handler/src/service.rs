@@ -33,6 +33,15 @@ use crate::{Arguments, HandlerFn, future::ResponseFuture};
 /// });
 /// # let _ = tower::ServiceExt::<Message>::boxed(service);
 /// ```
+///
+/// It is cloned for each message, so what it captures is `Clone`: wrap the rest in `Arc`. This does not compile:
+///
+/// ```compile_fail,E0277
+/// # use tower_mq_handler::handler;
+/// # struct Socket;
+/// # let socket = Socket;
+/// let service = handler(move |_: String| async move { drop(socket) });
+/// ```
 pub fn handler<F, Args>(function: F) -> Handler<F, Args>
 where
     F: HandlerFn<Args>,
