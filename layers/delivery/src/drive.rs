@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 use futures_buffered::FuturesUnordered;
@@ -407,7 +407,7 @@ where
 }
 
 /// Polls the future in the slot, and drops it when it is done. A future may panic when it is dropped, too.
-#[inline]
+#[inline(always)]
 fn poll_slot<F: Future, T: Tag>(
     slot: &mut Slot<F>,
     tag: &T,
@@ -417,15 +417,14 @@ fn poll_slot<F: Future, T: Tag>(
         return Poll::Ready(cancel(slot));
     }
     let polled = catch_unwind(AssertUnwindSafe(|| {
-        let polled = slot.as_mut().as_pin_mut().map(|future| future.poll(cx));
-        if let Some(Poll::Ready(_)) = polled {
-            slot.set(None);
-        }
-        polled
+        let Some(future) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
+        let output = ready!(future.poll(cx));
+        slot.set(None);
+        Poll::Ready(output)
     }));
     match polled {
-        Ok(Some(Poll::Ready(output))) => Poll::Ready(Finished::Answered(output)),
-        Ok(Some(Poll::Pending)) if tag.watch(cx.waker()) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Finished::Answered(output)),
+        Ok(Poll::Pending) if tag.watch(cx.waker()) => Poll::Pending,
         Ok(_) => Poll::Ready(cancel(slot)),
         Err(panic) => {
             log(empty(slot));
@@ -446,6 +445,7 @@ fn empty<F>(slot: &mut Slot<F>) -> Result<(), Panic> {
 }
 
 /// Nobody is left to be told of this panic.
+#[cold]
 fn log(emptied: Result<(), Panic>) {
     if let Err(panic) = emptied {
         tracing::error!(error = %Panicked::new(&panic), "a future panicked when it was dropped");

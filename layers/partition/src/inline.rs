@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
+    thread,
 };
 
 use tower_mq_delivery::{BoxError, CarryOne, SharedError, Turns};
@@ -114,14 +115,24 @@ impl<S, R, F> Worker<S, R, F> {
         self.request.is_none() && self.turns.wait(self.sequence, u64::MAX, cx)
     }
 
-    /// Drops what it is busy with.
+    /// Drops what it is busy with, which may panic.
     #[inline(always)]
-    fn rest(&mut self) {
-        self.request = None;
-        self.slot.set(None);
-        if mem::take(&mut self.spoilt) {
-            self.service = None;
+    fn rest(&mut self) -> thread::Result<()> {
+        if self.request.is_none() && self.slot.is_none() && !self.spoilt {
+            return Ok(());
         }
+        self.drop_work()
+    }
+
+    #[cold]
+    fn drop_work(&mut self) -> thread::Result<()> {
+        catch_unwind(AssertUnwindSafe(|| {
+            self.request = None;
+            self.slot.set(None);
+            if mem::take(&mut self.spoilt) {
+                self.service = None;
+            }
+        }))
     }
 }
 
@@ -141,8 +152,7 @@ where
         if self.request.is_some() {
             ready!(self.poll_start(inline, cx))?;
         }
-        let Some(future) = self.slot.as_mut().as_pin_mut() else { return Poll::Pending };
-        future.poll(cx).map_err(Into::into)
+        poll_slot(&mut self.slot, cx)
     }
 
     /// Asks for readiness, then calls the service.
@@ -167,6 +177,19 @@ where
         self.slot.set(Some(future));
         Poll::Ready(Ok(()))
     }
+}
+
+/// Polls the future in the slot, and drops it when it is done.
+#[inline]
+pub(crate) fn poll_slot<F, T, E>(slot: &mut Slot<F>, cx: &mut Context<'_>) -> Poll<Result<T, BoxError>>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+{
+    let Some(future) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
+    let answer = ready!(future.poll(cx));
+    slot.set(None);
+    Poll::Ready(answer.map_err(Into::into))
 }
 
 impl<S, R, F> State<S, R, F> {
@@ -315,7 +338,7 @@ where
     /// A delivery is done with, or nobody wants it. What it ran is gone before anything of the same key starts.
     #[inline(always)]
     pub(crate) fn leave(&self, mut worker: Hand<S, R, S::Future>, key: u64, place: u32) {
-        let dropped = catch_unwind(AssertUnwindSafe(|| worker.rest()));
+        let dropped = worker.rest();
         self.release(Some(worker), Some(key));
         self.capacity.give_back(place);
         // Not before others can go on.
@@ -333,7 +356,10 @@ where
 
     /// A delivery whose turn was passed is done with, or nobody wants it.
     pub(crate) fn leave_passed(&self, mut slot: Slot<S::Future>, key: u64, place: u32) {
-        let dropped = catch_unwind(AssertUnwindSafe(|| slot.set(None)));
+        let dropped = match slot.is_some() {
+            true => catch_unwind(AssertUnwindSafe(|| slot.set(None))),
+            false => Ok(()),
+        };
         self.state.lock().spare.push(slot);
         self.release(None, (!self.by_lane).then_some(key));
         self.capacity.give_back(place);

@@ -10,7 +10,7 @@ use std::{
 use tower_mq_delivery::{BoxError, CarryOne};
 use tower_service::Service;
 
-use crate::inline::{Hand, Inline, Slot};
+use crate::inline::{Hand, Inline, Slot, poll_slot};
 
 /// A delivery in its queue, running or not. Dropped, it is cancelled at once.
 pub(crate) struct Ticket<S, R>
@@ -68,10 +68,7 @@ where
         let (inline, stage) = (&self.inline, &mut self.stage);
         let polled = catch_unwind(AssertUnwindSafe(|| match stage {
             Stage::Works(worker) => worker.poll(inline, cx),
-            Stage::Passed(slot) => match slot.as_mut().as_pin_mut() {
-                Some(future) => future.poll(cx).map_err(Into::into),
-                None => Poll::Pending,
-            },
+            Stage::Passed(slot) => poll_slot(slot, cx),
             Stage::Waits => Poll::Pending,
             Stage::Done => panic!("the response of a partition was polled after it was ready"),
         }));
