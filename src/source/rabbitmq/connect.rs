@@ -30,6 +30,9 @@ impl Login {
     }
 }
 
+/// Bytes of a connection's name: more than anybody reads, and far from the end of the first frame.
+const CONNECTION_NAME_AT_MOST: usize = 1024;
+
 /// A broker, and what is wanted there. It never shows the password.
 pub(super) struct Broker {
     uri: AMQPUri,
@@ -73,6 +76,13 @@ impl Broker {
         let (host, port, vhost) = (&uri.authority.host, uri.authority.port, &uri.vhost);
         let name = format!("{what} on RabbitMQ at {host}:{port}, virtual host `{vhost}`");
         let connection_name = login.connection_name.clone().unwrap_or_else(|| format!("tower-mq: {what}"));
+        if connection_name.len() > CONNECTION_NAME_AT_MOST {
+            // It goes out before frames of more than 4,096 bytes are agreed on: the broker would not answer.
+            let long = connection_name.len();
+            let what =
+                format!("a connection name of {long} bytes for {what}: at most {CONNECTION_NAME_AT_MOST}");
+            return Err(wrong(what));
+        }
         Ok(Self { uri, name, connection_name, connect_timeout: login.connect_timeout })
     }
 
@@ -206,6 +216,16 @@ mod tests {
             let text = format!("{error} {error:?}");
             assert!(text.contains("orders") && !text.contains("s3cret"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_connection_name_that_the_broker_would_not_answer_is_refused() {
+        let named = |length| Login { connection_name: Some("n".repeat(length)), ..Login::new() };
+        Broker::new("amqp://host", "queue `orders`", &named(CONNECTION_NAME_AT_MOST)).expect("it fits");
+        let error = Broker::new("amqp://host", "queue `orders`", &named(CONNECTION_NAME_AT_MOST + 1));
+        let error = error.expect_err("it is too long");
+        assert_eq!(error.kind(), SourceErrorKind::Configuration);
+        assert!(error.to_string().contains("queue `orders`"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Queue {
         self
     }
 
-    /// How the broker's user interface calls the connection. Default: `tower-mq` and the queue.
+    /// How the broker's user interface calls the connection, in 1,024 bytes at most. Default: `tower-mq` and the queue.
     pub fn connection_name(mut self, name: impl Into<String>) -> Self {
         self.login.connection_name = Some(name.into());
         self

@@ -74,7 +74,7 @@ impl Publishing {
         self
     }
 
-    /// How the broker's user interface calls the connection. Default: `tower-mq: publisher`.
+    /// How the broker's user interface calls the connection, in 1,024 bytes at most. Default: `tower-mq: publisher`.
     pub fn connection_name(mut self, name: impl Into<String>) -> Self {
         self.login.connection_name = Some(name.into());
         self
