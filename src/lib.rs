@@ -93,6 +93,14 @@ pub mod testing;
 /// The payload of a message, and an argument of handlers.
 pub use bytes::Bytes;
 pub use serve::{Ended, Report, Serve, ServeError, serve};
+#[cfg(feature = "batch")]
+pub use tower_mq_batch as batch;
+#[cfg(feature = "breaker")]
+pub use tower_mq_breaker as breaker;
+#[cfg(feature = "dead-letter")]
+pub use tower_mq_dead_letter as dead_letter;
+#[cfg(feature = "dedup")]
+pub use tower_mq_dedup as dedup;
 pub use tower_mq_delivery::*;
 #[cfg(feature = "json")]
 pub use tower_mq_handler::Json;
@@ -100,10 +108,16 @@ pub use tower_mq_handler::Json;
 pub use tower_mq_handler::{
     Arguments, Attempt, Destination, Extracted, FromMessage, Handler, HandlerFn, Key, Rejection, handler,
 };
+#[cfg(feature = "metrics")]
+pub use tower_mq_metrics as metrics;
 #[cfg(feature = "partition")]
 pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
+#[cfg(feature = "retry")]
+pub use tower_mq_retry as retry;
 #[cfg(feature = "settle")]
 pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
+#[cfg(feature = "trace")]
+pub use tower_mq_trace as trace;
 
 /// The stack of the README compiles.
 #[cfg(all(doctest, feature = "json", feature = "rabbitmq"))]

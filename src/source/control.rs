@@ -136,6 +136,8 @@ impl Control {
     /// The control of a source that connects.
     pub fn new(origin: Arc<Origin>) -> Self {
         let health = watch::Sender::new(Health { state: State::Connecting, warnings: Vec::new() });
+        let warned = health.clone();
+        origin.on_warning(move |warning| warned.send_modify(|health| health.warnings.push(warning.into())));
         let (stream, pump) = (AtomicWaker::new(), Notify::new());
         Self(Arc::new(Shared { origin, demand: AtomicU8::new(Demand::Take.code()), stream, pump, health }))
     }
@@ -201,18 +203,6 @@ impl Control {
             None => tracing::info!(source = name, "closed"),
         }
         self.set(State::Closed { error });
-    }
-
-    /// Tells the user, once, what should be changed.
-    pub fn warn(&self, warning: &str) {
-        self.0.health.send_if_modified(|health| {
-            let new = !health.warnings.iter().any(|w| **w == *warning);
-            if new {
-                tracing::warn!(source = self.0.origin.name(), warning);
-                health.warnings.push(warning.into());
-            }
-            new
-        });
     }
 
     fn set(&self, state: State) {

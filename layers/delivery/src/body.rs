@@ -1,6 +1,9 @@
 //! What all clones of a message share.
 
-use std::sync::{Arc, atomic::AtomicU32};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64},
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -15,6 +18,8 @@ pub(crate) struct Head {
     pub(crate) lease: Option<Instant>,
     pub(crate) attempt: Option<u32>,
     pub(crate) again: AtomicU32,
+    /// Milliseconds since 1970, 0: it has not failed.
+    pub(crate) failed: AtomicU64,
     pub(crate) redelivered: bool,
 }
 

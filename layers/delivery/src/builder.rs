@@ -2,7 +2,10 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, LazyLock, atomic::AtomicU32},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, AtomicU64},
+    },
     time::SystemTime,
 };
 
@@ -81,6 +84,7 @@ impl<P: Properties> MessageBuilder<P> {
             lease: self.lease,
             attempt: self.attempt,
             again: AtomicU32::new(0),
+            failed: AtomicU64::new(0),
             redelivered: self.redelivered,
         };
         Message::of(Arc::new(Native { head, properties: self.properties }))

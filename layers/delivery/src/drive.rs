@@ -317,8 +317,13 @@ where
             return Poll::Ready(None);
         }
         let next = self.intake.poll_next(cx);
-        if let Poll::Ready(None) = next {
-            self.ended = true;
+        match next {
+            Poll::Ready(Some(_)) => {}
+            Poll::Ready(None) => {
+                self.ended = true;
+                self.turns.idle();
+            }
+            Poll::Pending => self.turns.idle(),
         }
         next
     }

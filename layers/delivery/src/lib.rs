@@ -14,6 +14,7 @@
 //! | [`Drive`] | the loop that runs a service over a queue |
 //! | [`Carry`], [`CarryOne`], [`Work`] | requests that layers are generic over |
 
+mod answer;
 mod batch;
 mod body;
 mod builder;
@@ -39,6 +40,7 @@ mod turn;
 mod value;
 mod work;
 
+pub use answer::{Answer, AnswerFuture, AnswerLayer};
 pub use batch::{Batch, ClosedBy};
 pub use builder::MessageBuilder;
 pub use capabilities::{Attempts, Capabilities};
@@ -49,7 +51,7 @@ pub use error::{BoxError, Panic, Panicked, SharedError};
 pub use failure::{Failure, FailureExt};
 pub use generation::Generation;
 pub use message::{Headers, Message};
-pub use observe::{Event, Observer};
+pub use observe::{Circuit, Event, Observer};
 pub use origin::{Drain, Origin};
 pub use outcome::{Decided, IntoOutcome, Outcome};
 pub use policy::{DynError, ErrorPolicy};

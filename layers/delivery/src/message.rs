@@ -6,9 +6,9 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -97,6 +97,7 @@ impl Message {
             lease: None,
             attempt: Some(attempt),
             again: AtomicU32::new(0),
+            failed: AtomicU64::new(self.head().failed.load(Ordering::Relaxed)),
             redelivered,
         };
         // Of the first one, so that a message that is delivered for ever does not grow.
@@ -175,6 +176,23 @@ impl Message {
         self.head().again.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// When a handler first failed with it, as far as this process knows: of this delivery, or of an earlier one that
+    /// the source handed out from the same memory.
+    pub fn first_failure(&self) -> Option<SystemTime> {
+        match self.head().failed.load(Ordering::Relaxed) {
+            0 => None,
+            millis => Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)),
+        }
+    }
+
+    /// For layers that see a handler fail: notes the time, if it is the first. [`judge`](Self::judge) does so, too.
+    #[cold]
+    pub fn failed(&self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
+        let _ = self.head().failed.compare_exchange(0, millis, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Until when the broker keeps it locked for us, as of the time it was taken. The source renews the lock.
     pub fn lease(&self) -> Option<Instant> {
         self.head().lease
@@ -231,6 +249,7 @@ impl Message {
     /// The innermost layer that must know the outcome asks this, and hands on the outcome, so each error is judged
     /// once.
     pub fn judge(&self, error: &DynError, policy: Option<&ErrorPolicy>) -> Outcome {
+        self.failed();
         if let Some(outcome) = Failure::find(error) {
             return outcome.clone();
         }

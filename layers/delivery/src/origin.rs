@@ -1,13 +1,10 @@
 //! What a message knows of the source that it came from.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
-};
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use crate::{Capabilities, Event, Observer, Panicked, signal::Signal};
+use parking_lot::Mutex;
+
+use crate::{Capabilities, Event, Observer, observe::Observers, signal::Signal};
 
 /// How a stack is brought to its end. Either way nothing new is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +23,8 @@ pub struct Origin {
     window: usize,
     capabilities: Capabilities,
     drain: Signal,
-    observer: OnceLock<Arc<dyn Observer>>,
+    observers: Observers,
+    warnings: Mutex<Warnings>,
 }
 
 impl Origin {
@@ -44,7 +42,8 @@ impl Origin {
             window,
             capabilities,
             drain: Signal::default(),
-            observer: OnceLock::new(),
+            observers: Observers::default(),
+            warnings: Mutex::default(),
         }
     }
 
@@ -93,22 +92,59 @@ impl Origin {
         });
     }
 
-    /// Tells `observer` of everything that happens from now on. The first one stays; `false`: there was one.
+    /// Tells `observer` of everything that happens from now on, beside those that are told already. `false`: it is one
+    /// of them.
     pub fn observe(&self, observer: Arc<dyn Observer>) -> bool {
-        self.observer.set(observer).is_ok()
+        self.observers.add(observer)
     }
 
-    /// Reports to the observer, if there is one.
+    /// Whether anybody is told: for those who would have to work for a report.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
+    /// Reports to the observers, if there are any.
     ///
     /// # Panics
-    /// None: a panic of the observer is logged. Events happen where deliveries are dropped, too, also while something
+    /// None: a panic of an observer is logged. Events happen where deliveries are dropped, too, also while something
     /// else panics.
+    #[inline]
     pub fn report(&self, event: &Event<'_>) {
-        let Some(observer) = self.observer.get() else { return };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer.event(self, event))) {
-            tracing::error!(source = self.name(), error = %Panicked::new(&panic), "an observer panicked");
-        }
+        self.observers.tell(self, event);
     }
+
+    /// Tells the user, once, what should be changed: in the log, to the observers, and in the health of the source.
+    pub fn warn(&self, warning: &str) {
+        let mut warnings = self.warnings.lock();
+        if warnings.said.iter().any(|said| **said == *warning) {
+            return;
+        }
+        warnings.said.push(warning.into());
+        if let Some(heard) = &warnings.heard {
+            heard(warning);
+        }
+        drop(warnings);
+        tracing::warn!(source = self.name(), warning);
+        self.report(&Event::Warned { warning });
+    }
+
+    /// For sources, which show warnings in their health: calls `heard` with each one, first with those of before. It
+    /// replaces the one that was set before, and must not warn itself.
+    pub fn on_warning(&self, heard: impl Fn(&str) + Send + Sync + 'static) {
+        let mut warnings = self.warnings.lock();
+        warnings.said.iter().for_each(|said| heard(said));
+        warnings.heard = Some(Box::new(heard));
+    }
+}
+
+type Hear = dyn Fn(&str) + Send + Sync;
+
+/// What was warned of, and who wants to hear of it.
+#[derive(Default)]
+struct Warnings {
+    said: Vec<Box<str>>,
+    heard: Option<Box<Hear>>,
 }
 
 impl fmt::Debug for Origin {
@@ -124,7 +160,44 @@ impl fmt::Debug for Origin {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
+
+    fn origin() -> Origin {
+        Origin::new("orders", "test", 1, Capabilities::unknown())
+    }
+
+    #[test]
+    fn every_observer_is_told_and_none_twice() {
+        let (origin, told) = (origin(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+        let count = |by| {
+            let told = told.clone();
+            Arc::new(move |_: &Origin, _: &Event<'_>| {
+                told.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+            })
+        };
+        let (one, ten) = (count(1), count(10));
+        assert!(!origin.is_observed());
+        assert_eq!(
+            [origin.observe(one.clone()), origin.observe(ten), origin.observe(one)],
+            [true, true, false]
+        );
+        origin.report(&Event::Taken);
+        assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 11);
+    }
+
+    #[test]
+    fn a_warning_is_given_once_also_to_who_comes_later() {
+        let origin = origin();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        origin.warn("too small");
+        let hears = heard.clone();
+        origin.on_warning(move |warning| hears.lock().push(warning.to_owned()));
+        origin.warn("too small");
+        origin.warn("too large");
+        assert_eq!(*heard.lock(), ["too small", "too large"]);
+    }
 
     /// Reports when it is dropped, as a delivery does.
     struct Drops(Origin);
@@ -137,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_an_observer_goes_no_further() {
-        let origin = Origin::new("orders", "test", 1, Capabilities::unknown());
+        let origin = origin();
         origin.observe(Arc::new(|_: &Origin, _: &Event<'_>| panic!("on purpose")));
         origin.report(&Event::Taken);
         let dropped = Drops(origin);

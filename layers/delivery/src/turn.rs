@@ -11,8 +11,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize},
     },
-    task::Context,
+    task::{Context, Waker},
 };
+
+use parking_lot::Mutex;
 
 use crate::sync::{AtomicU64, AtomicWaker, Ordering};
 
@@ -25,6 +27,9 @@ pub struct Turns {
     parked: AtomicU64,
     // Only ever looked at by the one who calls the service.
     declined: AtomicBool,
+    // Those who want to know when there is nothing more to take, and whether there are any.
+    idle: Mutex<Vec<Waker>>,
+    idle_asked: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -38,6 +43,8 @@ impl Turns {
             passed: AtomicU64::new(0),
             parked: AtomicU64::new(0),
             declined: AtomicBool::new(false),
+            idle: Mutex::new(Vec::new()),
+            idle_asked: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         })
     }
@@ -65,6 +72,24 @@ impl Turns {
     pub fn take_declined(&self) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         self.declined.load(Relaxed) && self.declined.swap(false, Relaxed)
+    }
+
+    /// For drivers: there is nothing to take at the moment.
+    #[inline]
+    pub fn idle(&self) {
+        if self.idle_asked.load(std::sync::atomic::Ordering::Acquire) {
+            self.wake_idle();
+        }
+    }
+
+    #[cold]
+    fn wake_idle(&self) {
+        let asked = {
+            let mut idle = self.idle.lock();
+            self.idle_asked.store(false, std::sync::atomic::Ordering::Release);
+            std::mem::take(&mut *idle)
+        };
+        asked.into_iter().for_each(Waker::wake);
     }
 
     /// Registers to be woken when the turn is passed or a delivery is parked. `true`: there is no need to wait, the
@@ -140,6 +165,17 @@ impl Turn {
     /// Whether it was passed. A detached turn never is.
     pub fn is_passed(&self) -> bool {
         self.0.as_ref().is_some_and(|(turns, sequence)| turns.is_passed(*sequence))
+    }
+
+    /// Wakes this, once, when the one whose turn it is next finds nothing to take: for layers that gather what is there.
+    /// A waker that is there already is not added again. Of a detached turn it is woken at once.
+    pub fn when_idle(&self, waker: &Waker) {
+        let Some((turns, _)) = &self.0 else { return waker.wake_by_ref() };
+        let mut idle = turns.idle.lock();
+        if !idle.iter().any(|there| there.will_wake(waker)) {
+            idle.push(waker.clone());
+        }
+        turns.idle_asked.store(true, std::sync::atomic::Ordering::Release);
     }
 
     /// Whose turn it is: one number for each driver or lane, zero for detached turns. Two deliveries of one owner may
@@ -234,6 +270,21 @@ mod tests {
         turns.turn(2).pass();
         let _inert = turns.turn(1).park();
         assert_eq!(turns.parked(), 0, "a turn that was passed holds nobody up");
+    }
+
+    #[test]
+    fn who_asks_is_told_once_that_there_is_nothing_to_take() {
+        let turns = Turns::new();
+        let (waker, count) = futures_count();
+        turns.idle();
+        turns.turn(1).when_idle(&waker);
+        turns.turn(2).when_idle(&waker);
+        turns.idle();
+        turns.idle();
+        assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
+        turns.turn(3).when_idle(&waker);
+        turns.idle();
+        assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 2);
     }
 
     fn futures_count() -> (Waker, Arc<AtomicUsize>) {

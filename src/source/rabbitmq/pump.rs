@@ -207,7 +207,7 @@ impl Pump {
                 "the header `{}` of a message is a table or an array: it has no key",
                 self.key_header
             );
-            self.control.warn(&warning);
+            self.control.origin().warn(&warning);
         }
         match settler.take(converted.taken) {
             Some(token) => {

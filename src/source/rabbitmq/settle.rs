@@ -227,7 +227,7 @@ impl Settler {
     fn replaced(&self, decided: &Outcome) {
         let told = Outcome::Release;
         self.control.origin().report(&Event::Replaced { decided, told: &told });
-        self.control.warn(
+        self.control.origin().warn(
             "a message was rejected, and it is not said what the broker does with rejects: it comes again. Set \
              `on_reject`, or stack a dead-letter layer",
         );

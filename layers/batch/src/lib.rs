@@ -1,0 +1,1 @@
+//! Gathers messages into batches, each lane its own, in order.

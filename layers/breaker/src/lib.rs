@@ -1,0 +1,1 @@
+//! Pauses a message queue while too many of its messages fail.

@@ -1,0 +1,1 @@
+//! Stores a confirmed copy of each rejected message before it is acked.

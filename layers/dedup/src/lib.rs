@@ -1,0 +1,1 @@
+//! Handles each message id once, also across processes.

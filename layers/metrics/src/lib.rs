@@ -1,0 +1,1 @@
+//! Measures deliveries and handlers with the names of OpenTelemetry.

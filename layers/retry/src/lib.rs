@@ -1,0 +1,1 @@
+//! Retries messages in place, parked, or through their broker.

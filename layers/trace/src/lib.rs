@@ -1,0 +1,1 @@
+//! Spans for deliveries, and W3C trace context in and out.
