@@ -56,7 +56,10 @@ pub use origin::{Drain, Origin};
 pub use outcome::{Decided, IntoOutcome, Outcome};
 pub use policy::{DynError, ErrorPolicy};
 pub use properties::{Plain, Properties};
-pub use publish::{Publication, Receipt};
+pub use publish::{
+    ATTEMPT_HEADER, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_FIRST_FAILURE, DEAD_LETTER_QUEUE, DEAD_LETTER_REASON,
+    DEAD_LETTER_TRIES, NotStored, Publication, Receipt,
+};
 pub use settling::{SettleError, Settled, Settlement, Settling};
 pub use tally::{Counts, Tally};
 pub use turn::{Parked, Turn, Turns};
