@@ -18,15 +18,19 @@ pub enum ClosedBy {
     /// It was full.
     #[default]
     Size,
+    /// Its payloads were as long together as they may be.
+    Bytes,
     /// Its first member had waited long enough.
     Wait,
     /// Its source had nothing more to give at the moment.
     Idle,
     /// It held the whole window: nothing more could have come.
     Window,
+    /// Too many others were open beside it, and it was the oldest.
+    Groups,
     /// The stack is about to end.
     Drain,
-    /// The generation of its members has ended.
+    /// The generation of its members has ended. No handler sees this: such members are given back.
     Generation,
 }
 
