@@ -108,7 +108,7 @@ impl<'a> Serve<'a> {
 
     /// Tells `observer` of everything that happens to deliveries, beside those that are told already.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.settings().observer = Some(Arc::new(observer));
+        self.settings().observer = Some(observer.shared());
         self
     }
 

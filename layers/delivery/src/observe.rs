@@ -16,6 +16,15 @@ use crate::{Batch, BoxError, Message, Origin, Outcome, Panicked, Settlement};
 pub trait Observer: Send + Sync + 'static {
     /// Something happened to a delivery of `origin`, or to its source.
     fn event(&self, origin: &Origin, event: &Event<'_>);
+
+    /// What an origin is given to tell. A handle of an observer gives the observer itself, so that one that is set twice
+    /// is told once ([`Origin::observe`]).
+    fn shared(self) -> Arc<dyn Observer>
+    where
+        Self: Sized,
+    {
+        Arc::new(self)
+    }
 }
 
 impl<F> Observer for F

@@ -1,6 +1,13 @@
 //! What a message knows of the source that it came from.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use parking_lot::Mutex;
 
@@ -18,6 +25,7 @@ pub enum Drain {
 
 /// The source of a message: its name and nature, and whether it is about to end. One for all messages of a source.
 pub struct Origin {
+    id: u64,
     name: Cow<'static, str>,
     system: &'static str,
     window: usize,
@@ -36,7 +44,9 @@ impl Origin {
         window: usize,
         capabilities: Capabilities,
     ) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
+            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             name: name.into(),
             system,
             window,
@@ -45,6 +55,12 @@ impl Origin {
             observers: Observers::default(),
             warnings: Mutex::default(),
         }
+    }
+
+    /// Tells the sources of this process apart, also those of one name. Never 0.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// The queue or topic, as its users say it.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use crate::BoxError;
+use crate::{BoxError, DynError};
 
 /// What the broker is told about a delivery.
 ///
@@ -86,6 +86,11 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
 pub trait Decided {
     /// The outcome, if there is one for the whole request.
     fn decided(&self) -> Option<&Outcome>;
+
+    /// The first error in it: a batch may be answered although some of its members failed.
+    fn error(&self) -> Option<&DynError> {
+        None
+    }
 }
 
 impl Decided for () {
