@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64},
+    atomic::{AtomicBool, AtomicU32, AtomicU64},
 };
 
 use bytes::Bytes;
@@ -21,6 +21,8 @@ pub(crate) struct Head {
     /// Milliseconds since 1970, 0: it has not failed.
     pub(crate) failed: AtomicU64,
     pub(crate) redelivered: bool,
+    /// Its copy is among the dead letters.
+    pub(crate) dead: AtomicBool,
 }
 
 /// What a message is made of, behind one pointer, whatever its broker.
@@ -98,10 +100,12 @@ mod tests {
         let first = kept.deliver(&generation, 1, false);
         let address = first.payload().as_ptr();
         first.again();
+        first.set_dead_lettered();
         assert_eq!((first.origin().name(), first.attempt(), first.redelivered()), ("orders", Some(1), false));
         drop(first);
         let second = kept.deliver(&generation, 2, true);
         assert_eq!((second.attempt(), second.redelivered(), second.tries()), (Some(2), true, 1));
+        assert!(!second.is_dead_lettered());
         assert_eq!((second.payload().as_ptr(), second.id().as_deref()), (address, Some("7")));
     }
 

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU32, AtomicU64},
     },
     time::SystemTime,
 };
@@ -86,6 +86,7 @@ impl<P: Properties> MessageBuilder<P> {
             again: AtomicU32::new(0),
             failed: AtomicU64::new(0),
             redelivered: self.redelivered,
+            dead: AtomicBool::new(false),
         };
         Message::of(Arc::new(Native { head, properties: self.properties }))
     }

@@ -62,6 +62,6 @@ pub use publish::{
 };
 pub use settling::{SettleError, Settled, Settlement, Settling};
 pub use tally::{Counts, Tally};
-pub use turn::{Parked, Turn, Turns};
+pub use turn::{Parked, Stalled, Turn, Turns};
 pub use value::Value;
 pub use work::{Aside, Holes, IntoAnswer, Outcomes, Work};

@@ -6,7 +6,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -84,7 +84,7 @@ impl Message {
             head.generation = generation.clone();
         }
         (head.lease, head.attempt, head.redelivered) = (None, Some(attempt), redelivered);
-        *head.again.get_mut() = 0;
+        (*head.again.get_mut(), *head.dead.get_mut()) = (0, false);
         Self::of(self.body.clone())
     }
 
@@ -99,6 +99,7 @@ impl Message {
             again: AtomicU32::new(0),
             failed: AtomicU64::new(self.head().failed.load(Ordering::Relaxed)),
             redelivered,
+            dead: AtomicBool::new(false),
         };
         // Of the first one, so that a message that is delivered for ever does not grow.
         let original = self.body.original().unwrap_or(&self.body).clone();
@@ -191,6 +192,18 @@ impl Message {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
         let _ = self.head().failed.compare_exchange(0, millis, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Its copy is stored among the dead letters: if it is acked, then for that reason, and not because it was handled.
+    pub fn is_dead_lettered(&self) -> bool {
+        self.head().dead.load(Ordering::Relaxed)
+    }
+
+    /// For dead-letter layers: the copy is stored. A layer that remembers what was handled must not remember this one, or
+    /// who sends the dead letters back to their queue finds them acked unseen.
+    #[cold]
+    pub fn set_dead_lettered(&self) {
+        self.head().dead.store(true, Ordering::Relaxed);
     }
 
     /// Until when the broker keeps it locked for us, as of the time it was taken. The source renews the lock.

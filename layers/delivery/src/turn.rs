@@ -30,6 +30,8 @@ pub struct Turns {
     // Those who want to know when there is nothing more to take, and whether there are any.
     idle: Mutex<Vec<Waker>>,
     idle_asked: AtomicBool,
+    // How many deliveries hold up the queue until one that was taken before them ends.
+    stalled: AtomicUsize,
     waker: AtomicWaker,
 }
 
@@ -45,6 +47,7 @@ impl Turns {
             declined: AtomicBool::new(false),
             idle: Mutex::new(Vec::new()),
             idle_asked: AtomicBool::new(false),
+            stalled: AtomicUsize::new(0),
             waker: AtomicWaker::new(),
         })
     }
@@ -168,10 +171,16 @@ impl Turn {
     }
 
     /// Wakes this, once, when the one whose turn it is next finds nothing to take: for layers that gather what is there.
-    /// A waker that is there already is not added again. Of a detached turn it is woken at once.
+    /// A waker that is there already is not added again. Of a detached turn it is woken at once, and so it is while a
+    /// delivery [stalls](Self::stall) the queue.
     pub fn when_idle(&self, waker: &Waker) {
         let Some((turns, _)) = &self.0 else { return waker.wake_by_ref() };
         let mut idle = turns.idle.lock();
+        // Looked at under the lock: whoever stalls later takes it, and wakes what it finds.
+        if turns.stalled.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+            drop(idle);
+            return waker.wake_by_ref();
+        }
         if !idle.iter().any(|there| there.will_wake(waker)) {
             idle.push(waker.clone());
         }
@@ -193,6 +202,19 @@ impl Turn {
                 turns.clone()
             });
         Parked(turns)
+    }
+
+    /// "I hold up the queue until one that was taken before me ends: nothing more is taken while the guard is held." For
+    /// those who gather what is there, this is as good as [nothing to take](Self::when_idle): what I wait for may stand
+    /// in their hands.
+    pub fn stall(&self) -> Stalled {
+        let turns =
+            self.0.as_ref().filter(|(turns, sequence)| !turns.is_passed(*sequence)).map(|(turns, _)| {
+                turns.stalled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                turns.wake_idle();
+                turns.clone()
+            });
+        Stalled(turns)
     }
 }
 
@@ -222,6 +244,24 @@ impl Drop for Parked {
 impl fmt::Debug for Parked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Parked")
+    }
+}
+
+/// A delivery holds up the queue until another one ends, while this is held. See [`Turn::stall`].
+#[must_use = "the queue is no longer known to be held up when this is dropped"]
+pub struct Stalled(Option<Arc<Turns>>);
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        if let Some(turns) = &self.0 {
+            turns.stalled.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stalled")
     }
 }
 
@@ -285,6 +325,24 @@ mod tests {
         turns.turn(3).when_idle(&waker);
         turns.idle();
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn who_gathers_is_told_that_the_queue_is_held_up_whether_it_asks_before_or_after() {
+        let turns = Turns::new();
+        let (waker, count) = futures_count();
+        let told = || count.load(std::sync::atomic::Ordering::Relaxed);
+        turns.turn(1).when_idle(&waker);
+        let stalled = turns.turn(2).stall();
+        assert_eq!(told(), 1);
+        turns.turn(1).when_idle(&waker);
+        assert_eq!(told(), 2);
+        drop(stalled);
+        turns.turn(1).when_idle(&waker);
+        assert_eq!(told(), 2);
+        turns.turn(3).pass();
+        let _inert = turns.turn(3).stall();
+        assert_eq!(told(), 2, "a turn that was passed holds nobody up");
     }
 
     fn futures_count() -> (Waker, Arc<AtomicUsize>) {
