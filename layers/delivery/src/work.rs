@@ -1,6 +1,6 @@
 //! What a handler is given, and the answers to it.
 
-use crate::{Batch, BoxError, Carry, Decided, Failure, IntoOutcome, Message, Outcome, SharedError};
+use crate::{Batch, BoxError, Carry, Decided, DynError, IntoOutcome, Message, Outcome, SharedError};
 
 /// What a handler is given: a [`Message`], or a [`Batch`] of them. Sealed in spirit: layers inside Settle are generic
 /// over it, so that they stand on either side of a batch layer.
@@ -17,16 +17,33 @@ pub trait Work: Carry + Clone + Send + 'static {
         self.messages().iter().for_each(Message::again);
     }
 
-    /// For retry: sets aside the members that are decided and keeps those that failed. `true`: some failed, and they
-    /// can be handled again by themselves.
-    fn narrow(&mut self, _answer: &Result<Self::Answer, BoxError>, _aside: &mut Aside) -> bool {
-        false
+    /// For retry: the message, if it is a single one. A batch is none, whatever its size.
+    fn single(&self) -> Option<&Message> {
+        None
     }
+
+    /// For retry: keeps the members that failed and that `again` names, and sets the others aside with what was decided
+    /// about them. `again` is asked once for each member that failed. The answer comes back, and nothing is changed, if
+    /// none is named.
+    fn narrow(
+        &mut self,
+        answer: Result<Self::Answer, BoxError>,
+        aside: &mut Aside,
+        again: &mut dyn FnMut(&Message, &DynError) -> bool,
+    ) -> Option<Result<Self::Answer, BoxError>>;
 
     /// For retry: puts what was set aside back into the last answer, in order.
     fn widen(answer: Result<Self::Answer, BoxError>, _aside: &mut Aside) -> Result<Self::Answer, BoxError> {
         answer
     }
+
+    /// For retry: gives the members that failed the outcome that `decide` has for them; `None` leaves the error. It is
+    /// asked once for each member that failed.
+    fn decide(
+        &self,
+        answer: Result<Self::Answer, BoxError>,
+        decide: &mut dyn FnMut(&Message, &DynError) -> Option<Outcome>,
+    ) -> Result<Self::Answer, BoxError>;
 
     /// For handlers: puts the members that could not be decoded back into the answer for the others, in order.
     fn fill(
@@ -42,11 +59,11 @@ pub trait Work: Carry + Clone + Send + 'static {
 pub type Holes = Vec<(usize, BoxError)>;
 
 /// Members that need not be handled again, and the places of those that must. Empty until a batch fails in part.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Aside {
     /// The places, in the first batch, of the members that are still in the batch.
     places: Vec<usize>,
-    decided: Vec<(usize, Outcome)>,
+    decided: Vec<(usize, Result<Outcome, BoxError>)>,
 }
 
 impl Aside {
@@ -58,40 +75,75 @@ impl Aside {
 
 impl Work for Message {
     type Answer = Outcome;
+
+    fn single(&self) -> Option<&Message> {
+        Some(self)
+    }
+
+    fn narrow(
+        &mut self,
+        answer: Result<Outcome, BoxError>,
+        _: &mut Aside,
+        again: &mut dyn FnMut(&Message, &DynError) -> bool,
+    ) -> Option<Result<Outcome, BoxError>> {
+        match answer {
+            Err(error) if again(self, &*error) => None,
+            answer => Some(answer),
+        }
+    }
+
+    fn decide(
+        &self,
+        answer: Result<Outcome, BoxError>,
+        decide: &mut dyn FnMut(&Message, &DynError) -> Option<Outcome>,
+    ) -> Result<Outcome, BoxError> {
+        answer.or_else(|error| decide(self, &*error).ok_or(error))
+    }
 }
 
 impl Work for Batch<Message> {
     type Answer = Outcomes;
 
-    fn narrow(&mut self, answer: &Result<Outcomes, BoxError>, aside: &mut Aside) -> bool {
-        let Ok(Outcomes::Each(results)) = answer else { return false };
-        if results.len() != self.len() {
-            return false;
-        }
-        let decided = |result: &Result<Outcome, BoxError>| match result {
-            Ok(outcome) => Some(outcome.clone()),
-            Err(error) => Failure::find(&**error).cloned(),
+    fn narrow(
+        &mut self,
+        answer: Result<Outcomes, BoxError>,
+        aside: &mut Aside,
+        again: &mut dyn FnMut(&Message, &DynError) -> bool,
+    ) -> Option<Result<Outcomes, BoxError>> {
+        let named: Vec<bool> = match &answer {
+            Ok(Outcomes::Each(results)) if results.len() == self.len() => {
+                let members = self.iter().zip(results);
+                members
+                    .map(|(member, result)| result.as_ref().is_err_and(|error| again(member, &**error)))
+                    .collect()
+            }
+            Ok(_) => return Some(answer),
+            Err(error) => self.iter().map(|member| again(member, &**error)).collect(),
         };
-        let failed = |result: &Result<Outcome, BoxError>| decided(result).is_none();
-        if !results.iter().any(failed) {
-            return false;
+        if !named.contains(&true) {
+            return Some(answer);
         }
+        if !named.contains(&false) {
+            return None;
+        }
+        let results = match each(answer, self.len()) {
+            Ok(results) => results,
+            Err(odd) => return Some(Ok(odd)),
+        };
         if aside.places.is_empty() {
             aside.places = (0..results.len()).collect();
         }
         let places = std::mem::take(&mut aside.places);
-        let mut members = Vec::new();
-        for ((result, member), place) in results.iter().zip(self.iter()).zip(places) {
-            match decided(result) {
-                Some(outcome) => aside.decided.push((place, outcome)),
-                None => {
-                    aside.places.push(place);
-                    members.push(member.clone());
-                }
+        let members = std::mem::take(self.members_mut());
+        for (((member, result), place), named) in members.into_iter().zip(results).zip(places).zip(named) {
+            if named {
+                aside.places.push(place);
+                self.members_mut().push(member);
+            } else {
+                aside.decided.push((place, result));
             }
         }
-        *self.members_mut() = members;
-        true
+        None
     }
 
     fn widen(answer: Result<Outcomes, BoxError>, aside: &mut Aside) -> Result<Outcomes, BoxError> {
@@ -101,13 +153,42 @@ impl Work for Batch<Message> {
         let places = std::mem::take(&mut aside.places);
         let last = match each(answer, places.len()) {
             Ok(last) => last,
-            // The batch layer says what is wrong with it.
-            Err(odd) => return Ok(odd),
+            // What was set aside is decided, whatever the handler makes of the rest.
+            Err(_) => {
+                let wrong = SharedError::from(BoxError::from("there is not one result for each message"));
+                places.iter().map(|_| Err(wrong.clone().into())).collect()
+            }
         };
-        let mut all: Vec<_> = aside.decided.drain(..).map(|(place, outcome)| (place, Ok(outcome))).collect();
+        let mut all = std::mem::take(&mut aside.decided);
         all.extend(places.into_iter().zip(last));
         all.sort_by_key(|(place, _)| *place);
         Ok(Outcomes::Each(all.into_iter().map(|(_, result)| result).collect()))
+    }
+
+    fn decide(
+        &self,
+        answer: Result<Outcomes, BoxError>,
+        decide: &mut dyn FnMut(&Message, &DynError) -> Option<Outcome>,
+    ) -> Result<Outcomes, BoxError> {
+        let mut decide = |member, error: BoxError| decide(member, &*error).ok_or(error);
+        match answer {
+            Ok(Outcomes::Each(results)) if results.len() == self.len() => {
+                let decided = self.iter().zip(results);
+                let decided = decided.map(|(member, result)| result.or_else(|error| decide(member, error)));
+                Ok(Outcomes::Each(decided.collect()))
+            }
+            Err(error) => {
+                let error = SharedError::from(error);
+                let decided: Vec<_> =
+                    self.iter().map(|member| decide(member, error.clone().into())).collect();
+                // An error of all of them goes on as one.
+                match decided.iter().all(Result::is_err) {
+                    true => Err(error.into()),
+                    false => Ok(Outcomes::Each(decided)),
+                }
+            }
+            answer => answer,
+        }
     }
 
     fn fill(answer: Result<Outcomes, BoxError>, members: usize, holes: Holes) -> Result<Outcomes, BoxError> {
@@ -165,6 +246,15 @@ impl Decided for Outcomes {
             Self::Each(_) => None,
         }
     }
+
+    fn error(&self) -> Option<&DynError> {
+        match self {
+            Self::All(_) => None,
+            Self::Each(results) => {
+                results.iter().find_map(|result| result.as_ref().err()).map(|error| &**error as _)
+            }
+        }
+    }
 }
 
 /// What a service may answer to `W`.
@@ -218,6 +308,7 @@ impl<T: IntoAnswer<Batch<Message>>, E: Into<BoxError>> IntoAnswer<Batch<Message>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Failure;
 
     fn batch(n: u8) -> Batch<Message> {
         (0..n).map(|i| Message::new(vec![i])).collect::<Vec<_>>().into()
@@ -240,26 +331,79 @@ mod tests {
         }
     }
 
+    fn anyway(_: &Message, _: &DynError) -> bool {
+        true
+    }
+
     #[test]
     fn only_the_members_that_failed_run_again_and_the_order_is_restored() {
         let (mut work, mut aside) = (batch(4), Aside::new());
         let first =
             Ok(Outcomes::Each(vec![Err(error()), Ok(Outcome::Ack), Err(error()), Ok(Outcome::Release)]));
-        assert!(work.narrow(&first, &mut aside));
+        assert!(work.narrow(first, &mut aside, &mut anyway).is_none());
         assert_eq!(payloads(&work), [0, 2]);
         let second = Ok(Outcomes::Each(vec![Ok(Outcome::Ack), Err(error())]));
-        assert!(work.narrow(&second, &mut aside));
+        assert!(work.narrow(second, &mut aside, &mut anyway).is_none());
         assert_eq!(payloads(&work), [2]);
-        let third = Ok(Outcomes::All(Outcome::reject("no")));
-        assert!(!work.narrow(&third, &mut aside));
+        let third = work.narrow(Ok(Outcomes::All(Outcome::reject("no"))), &mut aside, &mut anyway);
+        let third = third.expect("nothing failed");
         assert_eq!(names(Batch::widen(third, &mut aside)), ["ack", "ack", "reject", "release"]);
     }
 
     #[test]
-    fn a_decided_error_is_not_run_again() {
+    fn who_is_not_named_keeps_its_error_and_is_not_run_again() {
+        let (mut work, mut aside) = (batch(3), Aside::new());
+        let answer =
+            Ok(Outcomes::Each(vec![Err(Failure::reject("no").into()), Ok(Outcome::Ack), Err(error())]));
+        let mut asked = Vec::new();
+        let narrowed = work.narrow(answer, &mut aside, &mut |member, error| {
+            asked.push(member.payload()[0]);
+            Failure::find(error).is_none()
+        });
+        assert!(narrowed.is_none());
+        assert_eq!((payloads(&work), asked), (vec![2], vec![0, 2]));
+        let Ok(Outcomes::Each(results)) = Batch::widen(Ok(Outcome::Ack.into()), &mut aside) else {
+            panic!("one for each")
+        };
+        let rejected = results[0].as_ref().expect_err("it goes on as it was");
+        assert_eq!(rejected.to_string(), "no");
+        assert!(results[1..].iter().all(|result| matches!(result, Ok(Outcome::Ack))));
+    }
+
+    #[test]
+    fn a_batch_that_failed_as_a_whole_runs_again_as_a_whole_or_goes_on_with_its_error() {
         let (mut work, mut aside) = (batch(2), Aside::new());
-        let answer = Ok(Outcomes::Each(vec![Err(Failure::reject("no").into()), Ok(Outcome::Ack)]));
-        assert!(!work.narrow(&answer, &mut aside));
+        assert!(work.narrow(Err(error()), &mut aside, &mut anyway).is_none());
+        assert_eq!(payloads(&work), [0, 1]);
+        let answer = work.narrow(Err(error()), &mut aside, &mut |_, _| false);
+        let answer = Batch::widen(answer.expect("none is named"), &mut aside);
+        assert_eq!(answer.expect_err("as it was").to_string(), "down");
+        let some = work.narrow(Err(error()), &mut aside, &mut |member, _| member.payload()[0] == 1);
+        assert!(some.is_none());
+        assert_eq!(payloads(&work), [1]);
+        assert_eq!(names(Batch::widen(Ok(Outcome::Ack.into()), &mut aside)), ["error", "ack"]);
+    }
+
+    #[test]
+    fn what_is_set_aside_stands_when_the_rest_gets_a_wrong_number_of_results() {
+        let (mut work, mut aside) = (batch(3), Aside::new());
+        let first = Ok(Outcomes::Each(vec![Err(error()), Ok(Outcome::Ack), Err(error())]));
+        assert!(work.narrow(first, &mut aside, &mut anyway).is_none());
+        let odd = work.narrow(Ok(Outcomes::Each(Vec::new())), &mut aside, &mut anyway).expect("odd");
+        assert_eq!(names(Batch::widen(odd, &mut aside)), ["error", "ack", "error"]);
+    }
+
+    #[test]
+    fn failed_members_are_decided_one_by_one() {
+        let mut second =
+            |member: &Message, _: &DynError| (member.payload()[0] == 1).then_some(Outcome::Release);
+        let answer = Ok(Outcomes::Each(vec![Err(error()), Err(error()), Ok(Outcome::Ack)]));
+        assert_eq!(names(batch(3).decide(answer, &mut second)), ["error", "release", "ack"]);
+        assert_eq!(names(batch(2).decide(Err(error()), &mut second)), ["error", "release"]);
+        let whole = batch(1).decide(Err(error()), &mut second).expect_err("nothing was decided");
+        assert_eq!(whole.to_string(), "down");
+        let odd = batch(2).decide(Ok(Outcomes::Each(Vec::new())), &mut second);
+        assert!(matches!(odd, Ok(Outcomes::Each(results)) if results.is_empty()));
     }
 
     #[test]

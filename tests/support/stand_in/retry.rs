@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Sleep;
 use tower::{Layer, Service, retry};
-use tower_mq::{Aside, BoxError, Decided, Failure, IntoAnswer, Outcome, Work};
+use tower_mq::{Aside, BoxError, Failure, IntoAnswer, Outcome, Work};
 
 use super::answer::Answer;
 
@@ -68,24 +68,27 @@ where
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tries {
     backoff: Backoff,
     left: u32,
     aside: Aside,
 }
 
+impl Clone for Tries {
+    fn clone(&self) -> Self {
+        Self { backoff: self.backoff.clone(), left: self.left, aside: Aside::new() }
+    }
+}
+
 impl<W: Work> retry::Policy<W, W::Answer, BoxError> for Tries {
     type Future = Sleep;
 
     fn retry(&mut self, work: &mut W, answer: &mut Result<W::Answer, BoxError>) -> Option<Sleep> {
-        let failed = match answer {
-            Err(error) => Failure::find(&**error).is_none(),
-            Ok(decided) if decided.decided().is_some() => false,
-            Ok(_) => self.left > 0 && work.narrow(answer, &mut self.aside),
-        };
-        if !failed || self.left == 0 {
-            let last = std::mem::replace(answer, Ok(Outcome::Release.into()));
+        let last = std::mem::replace(answer, Ok(Outcome::Release.into()));
+        let left = self.left > 0;
+        let again = work.narrow(last, &mut self.aside, &mut |_, error| left && Failure::find(error).is_none());
+        if let Some(last) = again {
             *answer = W::widen(last, &mut self.aside);
             return None;
         }
