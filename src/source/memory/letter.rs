@@ -3,14 +3,10 @@
 use std::{borrow::Cow, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
-use tower_mq_delivery::{Generation, Message, Properties, Publication, Turn, Value};
-
-/// A header of a dead letter: the reason of the reject, or why the broker gave up.
-pub const DEAD_LETTER_REASON: &str = "dead-letter-reason";
-/// A header of a dead letter: how many attempts there were.
-pub const DEAD_LETTER_ATTEMPTS: &str = "dead-letter-attempts";
-/// A header of a dead letter: the queue that it was in.
-pub const DEAD_LETTER_QUEUE: &str = "dead-letter-queue";
+use tower_mq_delivery::{
+    ATTEMPT_HEADER, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_QUEUE, DEAD_LETTER_REASON, Generation, Message,
+    Properties, Publication, Turn, Value,
+};
 
 type Header = (Cow<'static, str>, Value<'static>);
 
@@ -58,7 +54,10 @@ pub(super) fn stored(publication: Publication) -> Message {
     // The turn belongs to whoever runs the message that this is a copy of.
     let _theirs = message.set_turn(Turn::detached());
     // From now on its destination is the queue.
-    match headers.is_empty() && message.properties().destination().is_none() {
+    let as_it_is = headers.is_empty()
+        && message.properties().destination().is_none()
+        && message.header(ATTEMPT_HEADER).is_none();
+    match as_it_is {
         true => message,
         false => with(&message, headers),
     }
@@ -86,7 +85,8 @@ struct Amended {
 
 impl Amended {
     fn with(&self, headers: Vec<Header>) -> Self {
-        let kept = self.headers.iter().filter(|(name, _)| headers.iter().all(|(new, _)| new != name));
+        let is_kept = |name| name != ATTEMPT_HEADER && headers.iter().all(|(new, _)| new != name);
+        let kept = self.headers.iter().filter(|(name, _)| is_kept(name));
         let headers = kept.cloned().collect::<Vec<_>>().into_iter().chain(headers).collect();
         Self { message: self.message.clone(), headers }
     }
@@ -123,11 +123,12 @@ impl Properties for Amended {
     }
 
     fn header(&self, name: &str) -> Option<Value<'_>> {
-        self.added(name).or_else(|| self.original().header(name))
+        self.added(name).or_else(|| self.original().header(name).filter(|_| name != ATTEMPT_HEADER))
     }
 
     fn headers(&self) -> Box<dyn Iterator<Item = (&str, Value<'_>)> + '_> {
-        let original = self.original().headers().filter(|(name, _)| self.added(name).is_none());
+        let taken_over = |name| name != ATTEMPT_HEADER && self.added(name).is_none();
+        let original = self.original().headers().filter(move |(name, _)| taken_over(name));
         Box::new(original.chain(self.headers.iter().map(|(name, value)| (&**name, value.clone()))))
     }
 }

@@ -68,6 +68,6 @@ mod wakes;
 
 pub use broker::{Broker, Depth};
 pub use consumer::Consumer;
-pub use letter::{DEAD_LETTER_ATTEMPTS, DEAD_LETTER_QUEUE, DEAD_LETTER_REASON};
 pub use publisher::{PublishError, Publisher};
 pub use queue::Queue;
+pub use tower_mq_delivery::{DEAD_LETTER_ATTEMPTS, DEAD_LETTER_QUEUE, DEAD_LETTER_REASON};

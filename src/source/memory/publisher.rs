@@ -2,11 +2,13 @@
 
 use std::{
     borrow::Cow,
+    error::Error,
+    fmt,
     future::{Ready, ready},
     task::{Context, Poll},
 };
 
-use tower_mq_delivery::{Publication, Receipt};
+use tower_mq_delivery::{NotStored, Publication, Receipt};
 use tower_service::Service;
 
 use super::broker::Broker;
@@ -52,17 +54,34 @@ impl Service<Publication> for Publisher {
     }
 }
 
-/// Why a message was not stored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a message was not stored: [`NotStored`] is the source of each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublishError {
     /// Neither the publication nor the publisher names a queue.
-    #[error("nobody said where to publish to: name a queue with `Publication::to` or `Publisher::to`")]
     NoDestination,
     /// The broker was closed.
-    #[error("the in-process broker was closed, so nothing can be published to `{queue}`")]
     Closed {
         /// Where to.
         queue: Box<str>,
     },
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDestination => f.write_str(
+                "nobody said where to publish to: name a queue with `Publication::to` or `Publisher::to`",
+            ),
+            Self::Closed { queue } => {
+                write!(f, "the in-process broker was closed, so nothing can be published to `{queue}`")
+            }
+        }
+    }
+}
+
+impl Error for PublishError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&NotStored)
+    }
 }

@@ -4,7 +4,7 @@ use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable, ShortString},
 };
-use tower_mq_delivery::{Message, Publication};
+use tower_mq_delivery::{ATTEMPT_HEADER, Message, Publication};
 
 use super::{
     error::PublishError,
@@ -19,8 +19,8 @@ pub(super) struct Routed {
     pub(super) properties: BasicProperties,
 }
 
-/// Headers of RabbitMQ that would change the fate of a copy.
-const NOT_COPIED: [&str; 3] = ["CC", "BCC", "x-delivery-count"];
+/// Headers that would change the fate of a copy.
+const NOT_COPIED: [&str; 4] = ["CC", "BCC", "x-delivery-count", ATTEMPT_HEADER];
 const PERSISTENT: u8 = 2;
 
 pub(super) fn compose(
@@ -82,7 +82,7 @@ fn copy(original: &Properties, headers: &mut FieldTable) -> BasicProperties {
 
 /// The properties of any other message, and into `headers` its headers.
 fn describe(message: &Message, headers: &mut FieldTable) -> Result<BasicProperties, TooLong> {
-    for (name, value) in message.headers().iter() {
+    for (name, value) in message.headers().iter().filter(|(name, _)| *name != ATTEMPT_HEADER) {
         headers.insert(short(name)?, native(&value)?);
     }
     let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
@@ -151,6 +151,7 @@ mod tests {
         headers
             .insert("CC".into(), AMQPValue::FieldArray(vec![AMQPValue::LongString("other".into())].into()));
         headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(3));
+        headers.insert(ATTEMPT_HEADER.into(), AMQPValue::LongInt(2));
         headers.insert("raw".into(), AMQPValue::LongString(vec![0xff].into()));
         let basic = BasicProperties::default()
             .with_headers(headers)
@@ -165,8 +166,17 @@ mod tests {
         assert_eq!(header(&properties, KEY), Some(AMQPValue::LongInt(7)));
         assert_eq!(header(&properties, "raw"), Some(AMQPValue::LongString(vec![0xff].into())));
         assert!(header(&properties, "CC").is_none() && header(&properties, "x-delivery-count").is_none());
+        assert!(header(&properties, ATTEMPT_HEADER).is_none());
         assert!(properties.expiration().is_none() && properties.user_id().is_none());
         assert_eq!(properties.kind().as_ref().map(ShortString::as_str), Some("order"));
+    }
+
+    #[test]
+    fn the_header_of_a_delayed_copy_is_set_by_its_publication_alone() {
+        let message = Message::builder("{}").header(ATTEMPT_HEADER, 1).build();
+        assert!(composed(&Publication::new(message.clone())).headers().is_none());
+        let put_off = composed(&Publication::new(message).header(ATTEMPT_HEADER, 2));
+        assert_eq!(header(&put_off, ATTEMPT_HEADER), Some(AMQPValue::LongInt(2)));
     }
 
     #[test]

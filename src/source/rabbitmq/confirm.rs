@@ -123,9 +123,10 @@ async fn confirm(channel: Channel, frame_max: u32, publication: Unconfirmed) -> 
         let _ = reply.send(Err(PublishError::Invalid(what.into())));
         return None;
     }
-    let destination = match exchange.as_str() {
-        "" => format!("queue `{routing_key}`"),
-        _ => format!("exchange `{exchange}`, routing key `{routing_key}`"),
+    let elsewhere = !exchange.as_str().is_empty();
+    let destination = match elsewhere {
+        false => format!("queue `{routing_key}`"),
+        true => format!("exchange `{exchange}`, routing key `{routing_key}`"),
     };
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let confirmed =
@@ -135,7 +136,7 @@ async fn confirm(channel: Channel, frame_max: u32, publication: Unconfirmed) -> 
         Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))) => {
             (Err(PublishError::Unroutable { destination }), None)
         }
-        Ok(Confirmation::Nack(None)) => (Err(PublishError::Refused { destination }), None),
+        Ok(Confirmation::Nack(None)) => (Err(PublishError::Refused { destination, elsewhere }), None),
         Ok(Confirmation::NotRequested) => {
             (Err(PublishError::Invalid("the broker was not asked to confirm".into())), None)
         }

@@ -1,13 +1,13 @@
 //! What a refusal of the broker means: whether another attempt can help, and what to tell the user.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, error::Error, fmt};
 
 use lapin::{
     ErrorKind,
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
 
-use tower_mq_delivery::BoxError;
+use tower_mq_delivery::{BoxError, NotStored};
 
 use crate::source::{
     SourceError,
@@ -67,38 +67,66 @@ fn kind(error: &lapin::Error, stage: Stage) -> Option<SourceErrorKind> {
     }
 }
 
-/// Why a message was not published, or may not have been.
-#[derive(Debug, thiserror::Error)]
+/// Why a message was not published, or may not have been. Where it is certainly not stored, [`NotStored`] is the source
+/// of the error.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum PublishError {
     /// It cannot be published: no destination, a name that is too long for AMQP, or more headers than the broker takes.
-    #[error("the message cannot be published: {0}")]
+    /// It is not stored.
     Invalid(Cow<'static, str>),
     /// No queue got it: there is none of this name, or the exchange has no binding for it. It is not stored.
-    #[error("the message could not be routed: {destination} leads to no queue")]
     Unroutable {
         /// Where it was to go.
         destination: String,
     },
-    /// The broker could not store it: the queue is full, or failed.
-    #[error("the broker could not store the message for {destination}")]
+    /// The broker answered that a queue has not stored it: that queue is full, or failed.
     Refused {
         /// Where it was to go.
         destination: String,
+        /// It went through an exchange, and other queues may have stored it. Without one it is not stored.
+        elsewhere: bool,
     },
     /// The connection was lost, or the exchange is not there, before the broker had confirmed it. It may be stored.
-    #[error("the broker did not confirm the message for {destination}: {error}")]
     Lost {
         /// Where it was to go.
         destination: String,
         /// What was lost.
-        #[source]
         error: BoxError,
     },
     /// The publisher has ended: the broker refused its connection for good, or its runtime ended. What had
     /// been sent may be stored.
-    #[error("the publisher has ended; its health says why")]
     Ended,
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) => write!(f, "the message cannot be published: {what}"),
+            Self::Unroutable { destination } => {
+                write!(f, "the message could not be routed: {destination} leads to no queue")
+            }
+            Self::Refused { destination, .. } => {
+                write!(f, "the broker could not store the message for {destination}")
+            }
+            Self::Lost { destination, error } => {
+                write!(f, "the broker did not confirm the message for {destination}: {error}")
+            }
+            Self::Ended => f.write_str("the publisher has ended; its health says why"),
+        }
+    }
+}
+
+impl Error for PublishError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Invalid(_) | Self::Unroutable { .. } | Self::Refused { elsewhere: false, .. } => {
+                Some(&NotStored)
+            }
+            Self::Lost { error, .. } => Some(&**error),
+            Self::Refused { elsewhere: true, .. } | Self::Ended => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +143,23 @@ mod tests {
                 Some(error.kind())
             }
             Refusal::Transient(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_is_certainly_not_stored_says_so() {
+        let destination = || "queue `orders`".to_owned();
+        let error = || BoxError::from("connection reset");
+        let errors = [
+            (PublishError::Invalid("no name".into()), true),
+            (PublishError::Unroutable { destination: destination() }, true),
+            (PublishError::Refused { destination: destination(), elsewhere: false }, true),
+            (PublishError::Refused { destination: destination(), elsewhere: true }, false),
+            (PublishError::Lost { destination: destination(), error: error() }, false),
+            (PublishError::Ended, false),
+        ];
+        for (error, not_stored) in errors {
+            assert_eq!(NotStored::is_in(&error), not_stored, "{error}");
         }
     }
 

@@ -144,7 +144,8 @@ impl Default for Publishing {
 ///
 /// The message's headers and properties go with it. A message that was taken from RabbitMQ keeps all of them, with
 /// their types, but for what would change its fate: the expiration, the user id, which the broker checks against the
-/// connection, the headers `CC` and `BCC`, which would route the copy once more, and `x-delivery-count`.
+/// connection, the headers `CC` and `BCC`, which would route the copy once more, `x-delivery-count`, and
+/// [`ATTEMPT_HEADER`](crate::ATTEMPT_HEADER).
 ///
 /// # Order
 /// Publications go out in the order of the calls, over one connection. A publication that failed is not repeated.

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_mq_delivery::{Attempts, Message, Outcome, Publication, Settlement, Value};
+use tower_mq_delivery::{
+    ATTEMPT_HEADER, Attempts, Message, NotStored, Outcome, Publication, Settlement, Value,
+};
 use tower_service::Service;
 
 use super::{super::*, *};
@@ -184,6 +186,34 @@ fn a_message_that_moves_from_queue_to_queue_does_not_grow() {
     assert_eq!(delivery.message().properties().headers().count(), 4);
 }
 
+#[test]
+fn the_header_of_a_delayed_copy_ends_with_that_copy() {
+    let broker = Broker::new();
+    let names = |message: &Message| -> Vec<_> {
+        message.properties().headers().map(|(name, _)| name.to_owned()).collect()
+    };
+    let message = Message::builder("a").header(ATTEMPT_HEADER, 1).header("tenant", "blue").build();
+    broker.publish("orders", message).expect("open");
+    let mut orders = broker.queue("orders").consume();
+    let delivery = next(&mut orders).expect("published");
+    assert_eq!(
+        (names(delivery.message()), delivery.message().header(ATTEMPT_HEADER)),
+        (vec!["tenant".into()], None)
+    );
+    let mut publisher = broker.publisher().to("orders");
+    let _stored = publisher.call(Publication::new(delivery.message().clone()).header(ATTEMPT_HEADER, 2));
+    settle(delivery, Outcome::Ack);
+    let delayed = next(&mut orders).expect("put off");
+    assert_eq!(delayed.message().header(ATTEMPT_HEADER), Some(Value::I32(2)));
+    let _stored = publisher.call(Publication::new(delayed.message().clone()).header("hop", 1));
+    settle(delayed, Outcome::Ack);
+    let copy = next(&mut orders).expect("copied");
+    assert_eq!(
+        (names(copy.message()), copy.message().header(ATTEMPT_HEADER)),
+        (vec!["tenant".into(), "hop".into()], None)
+    );
+}
+
 #[tokio::test]
 async fn a_publisher_stores_what_it_is_given_where_it_is_told() {
     let broker = Broker::new();
@@ -198,7 +228,7 @@ async fn a_publisher_stores_what_it_is_given_where_it_is_told() {
     assert_eq!(headers.next(), Some(("tenant", "red".into())));
     assert_eq!(headers.next(), None);
     let lost = broker.publisher().call(Publication::new(message)).await;
-    assert_eq!(lost, Err(PublishError::NoDestination));
+    assert!(matches!(&lost, Err(error @ PublishError::NoDestination) if NotStored::is_in(error)));
 }
 
 #[tokio::test(start_paused = true)]
