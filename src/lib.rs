@@ -117,7 +117,7 @@ pub use tower_mq_retry as retry;
 #[cfg(feature = "settle")]
 pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
 #[cfg(feature = "trace")]
-pub use tower_mq_trace as trace;
+pub use tower_mq_trace::{self as trace, Trace, TraceContext, TraceLayer};
 
 /// The stack of the README compiles.
 #[cfg(all(doctest, feature = "json", feature = "rabbitmq"))]

@@ -20,6 +20,8 @@ pub use crate::Json;
 pub use crate::PartitionLayer;
 #[cfg(feature = "settle")]
 pub use crate::SettleLayer;
+#[cfg(feature = "trace")]
+pub use crate::TraceLayer;
 pub use crate::source::Source as _;
 #[cfg(feature = "handler")]
 pub use crate::{Attempt, Destination, Key, handler};

@@ -1,0 +1,74 @@
+//! The response of [`Trace`](crate::Trace) and [`Publisher`](crate::Publisher).
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project::{pin_project, pinned_drop};
+use tracing::Span;
+
+use crate::ending::Ending;
+
+/// The response of [`Trace`](crate::Trace) and [`Publisher`](crate::Publisher): that of the inner service, polled in its
+/// span. After it was ready it is never ready again.
+///
+/// # Cancel safety
+/// Dropped before it is ready, it drops the inner future in the span, and closes it.
+#[pin_project(PinnedDrop)]
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture<F> {
+    #[pin]
+    inner: Option<F>,
+    span: Ending,
+}
+
+impl<F> ResponseFuture<F> {
+    #[inline]
+    pub(crate) fn new(span: Span, call: impl FnOnce() -> F) -> Self {
+        // Ends also if the call panics.
+        let span = Ending::new(span);
+        let inner = span.span().in_scope(call);
+        Self { inner: Some(inner), span }
+    }
+}
+
+impl<F, T, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    T: 'static,
+    E: 'static,
+{
+    type Output = Result<T, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
+        let entered = this.span.span().enter();
+        let result = ready!(inner.poll(cx));
+        // What the handler holds belongs to its span, up to the end.
+        this.inner.set(None);
+        drop(entered);
+        this.span.end(&result);
+        Poll::Ready(result)
+    }
+}
+
+#[pinned_drop]
+impl<F> PinnedDrop for ResponseFuture<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        if this.inner.is_some() {
+            let _entered = this.span.span().enter();
+            this.inner.set(None);
+        }
+    }
+}
+
+impl<F> fmt::Debug for ResponseFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").field("span", self.span.span()).finish_non_exhaustive()
+    }
+}
