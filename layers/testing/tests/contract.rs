@@ -24,8 +24,7 @@ use tower_mq_testing::{
 async fn fault<L>(layer: L) -> String
 where
     L: Layer<Inner>,
-    L::Service: Service<Message> + Clone,
-    <L::Service as Service<Message>>::Error: Into<BoxError>,
+    L::Service: Service<Message, Response: 'static, Error: Into<BoxError>> + Clone,
 {
     find_fault::<Message, _>(layer).await.expect_err("there is a fault").to_string()
 }
@@ -42,12 +41,11 @@ async fn towers_own_layers_keep_it() {
         .await;
 }
 
-/// A buffer is one instance with a queue before it. When the call is cancelled that it was asked to be ready for, it keeps
-/// the reservation until the next one. That does no harm if nobody else shares what is reserved.
+/// A buffer is one instance, and a task that is started by its layer.
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_nobody_needs_is_found() {
+async fn a_layer_that_starts_a_task_is_found() {
     let fault = fault(tower::buffer::BufferLayer::new(8)).await;
-    assert!(fault.contains("a reservation of the inner service that nobody needs"), "{fault}");
+    assert!(fault.contains("`layer` started a task"), "{fault}");
 }
 
 /// A layer that is written as one should.

@@ -2,13 +2,26 @@
 //!
 //! A layer that breaks it works in most tests and hangs, leaks or runs too much in production. The check puts a strict
 //! service under the layer and plays what happens to services in a stack: readiness that is late, clones, futures that
-//! are dropped at every stage, errors. It looks for
+//! are dropped at every stage, errors, panics, messages that are stale or lack what most have, a stack that drains. It
+//! looks for
 //!
 //! - calls of the inner service without readiness, and clones that carry readiness along,
-//! - reservations that leak, or that are kept though nobody needs them,
+//! - calls that are made twice, with an empty batch, or not at all,
+//! - reservations that leak, that are kept though nobody needs them, or that are kept without a word
+//!   ([`Turn::decline`](tower_mq_delivery::Turn::decline)) when a layer answers by itself,
 //! - wake-ups that are lost: every future here is polled only when it was woken,
-//! - deliveries that are neither settled nor given back,
-//! - a service that does not go on after an error or a cancelled call.
+//! - turns that are passed though nothing bounds what waits, and batches that mix the owners of turns,
+//! - decisions that are changed: an ack or a release that becomes something else, an error that becomes an ack,
+//! - deliveries that are neither settled nor given back, messages that are kept when their call has ended,
+//! - tasks that `layer` starts, or that outlive the service,
+//! - a service that does not go on after an error, a panic or a cancelled call, that hides that the inner service has
+//!   failed for good, or that sleeps on while the stack drains.
+//!
+//! | what stands outside | what may stand inside |
+//! |---|---|
+//! | `Delivery` | a delivery, or a message: lanes, settle, metrics, traces, a breaker |
+//! | `Message` | a message, or a batch: batches, retries, dead letters, deduplication |
+//! | `Publication` | a publication: layers around a publisher |
 //!
 //! ```
 //! use tower::limit::ConcurrencyLimitLayer;
@@ -23,7 +36,10 @@
 
 mod case;
 mod cases;
+mod driver;
 mod inner;
+mod mark;
+mod plan;
 mod request;
 mod strict;
 
@@ -36,8 +52,9 @@ pub use request::{Answer, Request};
 
 /// Panics if the layer breaks the contract; the message tells what it did wrong, and in which case.
 ///
-/// `R` is what stands outside the layer: a [`Delivery`](tower_mq_delivery::Delivery) or a
-/// [`Message`](tower_mq_delivery::Message). What stands inside follows from the layer.
+/// `R` is what stands outside the layer: a [`Delivery`](tower_mq_delivery::Delivery), a
+/// [`Message`](tower_mq_delivery::Message) or a [`Publication`](tower_mq_delivery::Publication). What stands inside
+/// follows from the layer: a batch, for one that gathers messages.
 ///
 /// Run it with a paused clock (`#[tokio::test(start_paused = true)]`): a wake-up that does not come is then seen at
 /// once. Give a layer with a limit a small one, so that the check reaches it; it tries up to 2,000 calls.
@@ -49,6 +66,7 @@ where
     R: Request,
     L: Layer<Inner>,
     L::Service: Service<R> + Clone,
+    <L::Service as Service<R>>::Response: 'static,
     <L::Service as Service<R>>::Error: Into<BoxError>,
 {
     if let Err(fault) = find_fault::<R, L>(layer).await {
@@ -65,6 +83,7 @@ where
     R: Request,
     L: Layer<Inner>,
     L::Service: Service<R> + Clone,
+    <L::Service as Service<R>>::Response: 'static,
     <L::Service as Service<R>>::Error: Into<BoxError>,
 {
     cases::all::<R, L>(&layer).await

@@ -1,17 +1,17 @@
 //! What a layer is asked, and what the service under it answers.
 
 use tower_mq_delivery::{
-    BoxError, Carry, CarryOne, Delivery, Message, Outcome, Outcomes, Settled, Settlement,
+    Batch, BoxError, Delivery, Message, Outcome, Outcomes, Publication, Receipt, Settled, Settlement,
 };
 
 use crate::{Probe, delivery};
 
-/// What stands outside of a checked layer: [`Delivery`] or [`Message`].
+/// What stands outside of a checked layer: [`Delivery`], [`Message`], or [`Publication`] for a layer around a publisher.
 #[diagnostic::on_unimplemented(
-    message = "a layer can be checked with `Delivery` or `Message` outside, not with `{Self}`",
+    message = "a layer can be checked with `Delivery`, `Message` or `Publication` outside, not with `{Self}`",
     note = "name one: `contract::check::<Message, _>(layer)`"
 )]
-pub trait Request: CarryOne + Send + 'static {
+pub trait Request: Send + 'static {
     /// One more, and its probe if it has to be settled.
     fn make(message: Message) -> (Self, Option<Probe>)
     where
@@ -31,37 +31,70 @@ impl Request for Message {
     }
 }
 
-/// What the service under a checked layer can be given: a delivery, a message, or a batch of messages.
-pub trait Answer: Carry + Send + 'static {
+impl Request for Publication {
+    fn make(message: Message) -> (Self, Option<Probe>) {
+        (Self::new(message).to("somewhere"), None)
+    }
+}
+
+/// What the service under a checked layer can be given: a delivery, a message, a batch of messages, or a publication.
+pub trait Answer: Send + 'static {
     /// What it answers.
     type Answer: Send;
 
-    /// The good answer.
-    fn answer(self) -> Self::Answer;
+    /// The messages in it.
+    fn asked(&self) -> &[Message];
+
+    /// The answer with this decision.
+    fn answer(self, outcome: Outcome) -> Self::Answer;
 }
 
 impl Answer for Message {
     type Answer = Outcome;
 
-    fn answer(self) -> Outcome {
-        Outcome::Ack
+    fn asked(&self) -> &[Message] {
+        std::slice::from_ref(self)
+    }
+
+    fn answer(self, outcome: Outcome) -> Outcome {
+        outcome
     }
 }
 
-impl Answer for tower_mq_delivery::Batch<Message> {
+impl Answer for Batch<Message> {
     type Answer = Outcomes;
 
-    fn answer(self) -> Outcomes {
-        Outcomes::All(Outcome::Ack)
+    fn asked(&self) -> &[Message] {
+        self
+    }
+
+    fn answer(self, outcome: Outcome) -> Outcomes {
+        Outcomes::All(outcome)
     }
 }
 
 impl Answer for Delivery {
     type Answer = Settled;
 
-    fn answer(self) -> Settled {
-        let settlement = self.settle(Outcome::Ack).now().unwrap_or(Settlement::HandedOver);
-        Settled::new(Outcome::Ack, settlement)
+    fn asked(&self) -> &[Message] {
+        std::slice::from_ref(self.message())
+    }
+
+    fn answer(self, outcome: Outcome) -> Settled {
+        let settlement = self.settle(outcome.clone()).now().unwrap_or(Settlement::HandedOver);
+        Settled::new(outcome, settlement)
+    }
+}
+
+impl Answer for Publication {
+    type Answer = Receipt;
+
+    fn asked(&self) -> &[Message] {
+        std::slice::from_ref(&self.message)
+    }
+
+    fn answer(self, _: Outcome) -> Receipt {
+        Receipt::new()
     }
 }
 

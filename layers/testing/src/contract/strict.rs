@@ -13,7 +13,7 @@ use std::{
 use atomic_waker::AtomicWaker;
 
 /// Longer than anything a layer waits for by itself. With a paused clock it costs nothing.
-const LIMIT: Duration = Duration::from_secs(3600);
+pub(super) const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Long enough for tasks that are under way to come to rest.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -47,8 +47,18 @@ impl<F: Future> Strict<F> {
         Self { future: Box::pin(future), waker: flag.clone().into(), flag }
     }
 
+    /// What it is made of.
+    pub(super) fn get_ref(&self) -> &F {
+        &self.future
+    }
+
     /// What comes of it; `None`: nothing, for as long as one can wait.
-    pub(super) async fn outcome(self) -> Option<F::Output> {
+    pub(super) async fn outcome(mut self) -> Option<F::Output> {
+        self.end().await
+    }
+
+    /// The same, for those who still need it.
+    pub(super) async fn end(&mut self) -> Option<F::Output> {
         within(LIMIT, self).await
     }
 
