@@ -58,18 +58,27 @@ pub trait Work: Carry + Clone + Send + 'static {
 /// Members that could not be decoded, by their place in the batch, in order.
 pub type Holes = Vec<(usize, BoxError)>;
 
-/// Members that need not be handled again, and the places of those that must. Empty until a batch fails in part.
+/// Members that need not be handled again, and the places of those that must. Empty, and nothing allocated, until a batch
+/// fails in part.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub struct Aside(Option<Box<Members>>);
+
+#[derive(Debug, Default)]
+struct Members {
     /// The places, in the first batch, of the members that are still in the batch.
-    places: Vec<usize>,
+    left: Vec<usize>,
     decided: Vec<(usize, Result<Outcome, BoxError>)>,
 }
 
 impl Aside {
     /// Nothing is set aside.
     pub const fn new() -> Self {
-        Self { places: Vec::new(), decided: Vec::new() }
+        Self(None)
+    }
+
+    /// Nothing is set aside.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 }
 
@@ -111,7 +120,9 @@ impl Work for Batch<Message> {
         again: &mut dyn FnMut(&Message, &DynError) -> bool,
     ) -> Option<Result<Outcomes, BoxError>> {
         let named: Vec<bool> = match &answer {
-            Ok(Outcomes::Each(results)) if results.len() == self.len() => {
+            Ok(Outcomes::Each(results))
+                if results.len() == self.len() && results.iter().any(Result::is_err) =>
+            {
                 let members = self.iter().zip(results);
                 members
                     .map(|(member, result)| result.as_ref().is_err_and(|error| again(member, &**error)))
@@ -130,14 +141,15 @@ impl Work for Batch<Message> {
             Ok(results) => results,
             Err(odd) => return Some(Ok(odd)),
         };
-        if aside.places.is_empty() {
-            aside.places = (0..results.len()).collect();
+        let aside = aside.0.get_or_insert_default();
+        if aside.left.is_empty() {
+            aside.left = (0..results.len()).collect();
         }
-        let places = std::mem::take(&mut aside.places);
+        let places = std::mem::take(&mut aside.left);
         let members = std::mem::take(self.members_mut());
         for (((member, result), place), named) in members.into_iter().zip(results).zip(places).zip(named) {
             if named {
-                aside.places.push(place);
+                aside.left.push(place);
                 self.members_mut().push(member);
             } else {
                 aside.decided.push((place, result));
@@ -147,20 +159,17 @@ impl Work for Batch<Message> {
     }
 
     fn widen(answer: Result<Outcomes, BoxError>, aside: &mut Aside) -> Result<Outcomes, BoxError> {
-        if aside.places.is_empty() {
-            return answer;
-        }
-        let places = std::mem::take(&mut aside.places);
-        let last = match each(answer, places.len()) {
+        let Some(aside) = aside.0.take() else { return answer };
+        let Members { left, decided: mut all } = *aside;
+        let last = match each(answer, left.len()) {
             Ok(last) => last,
             // What was set aside is decided, whatever the handler makes of the rest.
             Err(_) => {
                 let wrong = SharedError::from(BoxError::from("there is not one result for each message"));
-                places.iter().map(|_| Err(wrong.clone().into())).collect()
+                left.iter().map(|_| Err(wrong.clone().into())).collect()
             }
         };
-        let mut all = std::mem::take(&mut aside.decided);
-        all.extend(places.into_iter().zip(last));
+        all.extend(left.into_iter().zip(last));
         all.sort_by_key(|(place, _)| *place);
         Ok(Outcomes::Each(all.into_iter().map(|(_, result)| result).collect()))
     }
