@@ -29,20 +29,22 @@ impl Ending {
         &self.0
     }
 
-    /// The response is there.
+    /// Nobody wanted it.
     #[inline]
-    pub(crate) fn end<T: 'static, E: 'static>(&mut self, result: &Result<T, E>) {
-        if !self.0.is_none() {
-            // Closes it now: who keeps the future does not keep the span.
-            record(&std::mem::replace(&mut self.0, Span::none()), result);
-        }
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The response is there.
+    pub(crate) fn end<T: 'static, E: 'static>(mut self, result: &Result<T, E>) {
+        record(&std::mem::replace(&mut self.0, Span::none()), result);
     }
 }
 
 impl Drop for Ending {
     #[inline]
     fn drop(&mut self) {
-        if !self.0.is_none() {
+        if !self.is_none() {
             dropped(&self.0);
         }
     }

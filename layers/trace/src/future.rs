@@ -46,12 +46,24 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
-        let entered = this.span.span().enter();
-        let result = ready!(inner.poll(cx));
+        if this.span.is_none() {
+            let result = ready!(inner.poll(cx));
+            this.inner.set(None);
+            return Poll::Ready(result);
+        }
+        // Ends here if this panics, whoever keeps the future then.
+        let span = std::mem::replace(this.span, Ending::new(Span::none()));
+        let entered = span.span().enter();
+        let Poll::Ready(result) = inner.poll(cx) else {
+            drop(entered);
+            *this.span = span;
+            return Poll::Pending;
+        };
         // What the handler holds belongs to its span, up to the end.
         this.inner.set(None);
         drop(entered);
-        this.span.end(&result);
+        // Closed now: who keeps the future does not keep the span.
+        span.end(&result);
         Poll::Ready(result)
     }
 }
