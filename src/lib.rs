@@ -113,7 +113,7 @@ pub use tower_mq_metrics as metrics;
 #[cfg(feature = "partition")]
 pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
 #[cfg(feature = "retry")]
-pub use tower_mq_retry as retry;
+pub use tower_mq_retry::{self as retry, Backoff, Retry, RetryLayer};
 #[cfg(feature = "settle")]
 pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
 #[cfg(feature = "trace")]

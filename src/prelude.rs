@@ -25,6 +25,8 @@ pub use crate::TraceLayer;
 pub use crate::source::Source as _;
 #[cfg(feature = "handler")]
 pub use crate::{Attempt, Destination, Key, handler};
+#[cfg(feature = "retry")]
+pub use crate::{Backoff, RetryLayer};
 pub use crate::{
     BoxError, Bytes, Delivery, Drain, ErrorPolicy, FailureExt as _, Headers, Message, Outcome, serve,
 };
