@@ -40,16 +40,21 @@
 //! # }
 //! ```
 //!
+//! [`CatchPanicLayer`], next to a service that is no `handler(f)`, makes its panics errors that retry and dead-letter
+//! layers see.
+//!
 //! # Order
 //! Inside Partition, so that a lane goes on when its delivery is settled. Outside Dedup, Retry, Batch, Timeout and the
 //! handler: what stands outside of Settle sees no error of the handler, only [`Settled`](tower_mq_delivery::Settled).
 
+pub mod catch;
 mod duty;
 mod error;
 pub mod future;
 mod layer;
 mod service;
 
+pub use catch::{CatchPanic, CatchPanicLayer};
 pub use error::Unsettled;
 pub use layer::SettleLayer;
 pub use service::Settler;

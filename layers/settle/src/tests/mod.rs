@@ -1,3 +1,4 @@
+mod catch;
 mod contract;
 mod endings;
 mod first;
