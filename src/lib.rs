@@ -109,7 +109,7 @@ pub use tower_mq_handler::{
     Arguments, Attempt, Destination, Extracted, FromMessage, Handler, HandlerFn, Key, Rejection, handler,
 };
 #[cfg(feature = "metrics")]
-pub use tower_mq_metrics as metrics;
+pub use tower_mq_metrics::{self as metrics, Metrics, MetricsLayer};
 #[cfg(feature = "partition")]
 pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLayer};
 #[cfg(feature = "retry")]

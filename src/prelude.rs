@@ -16,6 +16,8 @@
 
 #[cfg(feature = "json")]
 pub use crate::Json;
+#[cfg(feature = "metrics")]
+pub use crate::MetricsLayer;
 #[cfg(feature = "partition")]
 pub use crate::PartitionLayer;
 #[cfg(feature = "settle")]

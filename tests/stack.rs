@@ -20,13 +20,12 @@ use tower::{
 };
 use tower_mq::{
     Acker, Attempt, Batch, BoxError, Delivery, ErrorPolicy, Failure, FailureExt, FromMessage, Key, LaneKey,
-    Message, Outcome, PartitionLayer, Publication, Receipt, Rejection, Settle, SettleLayer, Settled,
-    Settlement, Settling, Token, handler, serve, source::from_stream,
+    Message, MetricsLayer, Outcome, PartitionLayer, Publication, Receipt, Rejection, Settle, SettleLayer,
+    Settled, Settlement, Settling, Token, handler, serve, source::from_stream,
 };
 
 use stand_in::{
-    AnswerLayer, Backoff, BatchLayer, BreakerLayer, DeadLetterLayer, DedupLayer, MetricsLayer, RetryLayer,
-    TraceLayer,
+    AnswerLayer, Backoff, BatchLayer, BreakerLayer, DeadLetterLayer, DedupLayer, RetryLayer, TraceLayer,
 };
 
 /// What is asked of a handler, and what the broker must hear of it.

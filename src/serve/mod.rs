@@ -7,7 +7,6 @@ mod serving;
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };

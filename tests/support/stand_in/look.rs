@@ -28,19 +28,8 @@ macro_rules! layer {
     };
 }
 
-layer!(MetricsLayer => Metrics);
 layer!(BreakerLayer => Breaker);
 layer!(TraceLayer => Trace);
-
-impl MetricsLayer {
-    pub const fn delivery() -> Self {
-        Self("delivery")
-    }
-
-    pub const fn process() -> Self {
-        Self("process")
-    }
-}
 
 impl BreakerLayer {
     pub const fn new() -> Self {
@@ -82,7 +71,6 @@ macro_rules! looks {
     };
 }
 
-looks!(Metrics);
 looks!(Breaker);
 
 impl<S, R> Service<R> for Trace<S>

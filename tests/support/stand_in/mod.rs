@@ -14,5 +14,5 @@ pub use answer::AnswerLayer;
 pub use batch::BatchLayer;
 pub use dead_letter::DeadLetterLayer;
 pub use dedup::DedupLayer;
-pub use look::{BreakerLayer, MetricsLayer, TraceLayer};
+pub use look::{BreakerLayer, TraceLayer};
 pub use retry::{Backoff, RetryLayer};
