@@ -15,36 +15,29 @@ use crate::convention::{
     DROPPED, ERROR_TYPE, FAILED, MIXED, OTHER, OUTCOME, RECEIPT, STATUS, STATUS_DESCRIPTION,
 };
 
-/// A span, which records how it ends, once.
-pub(crate) struct Ending(Span);
+/// A span, which records how it ends, once. It is boxed, so that futures are small when nobody listens.
+pub(crate) struct Ending(Box<Span>);
 
 impl Ending {
+    /// `None`: nobody wants the span.
     #[inline]
-    pub(crate) const fn new(span: Span) -> Self {
-        Self(span)
+    pub(crate) fn of(span: Span) -> Option<Self> {
+        if span.is_none() { None } else { Some(Self(Box::new(span))) }
     }
 
-    #[inline]
-    pub(crate) const fn span(&self) -> &Span {
+    pub(crate) fn span(&self) -> &Span {
         &self.0
-    }
-
-    /// Nobody wanted it.
-    #[inline]
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
     }
 
     /// The response is there.
     pub(crate) fn end<T: 'static, E: 'static>(mut self, result: &Result<T, E>) {
-        record(&std::mem::replace(&mut self.0, Span::none()), result);
+        record(&std::mem::replace(&mut *self.0, Span::none()), result);
     }
 }
 
 impl Drop for Ending {
-    #[inline]
     fn drop(&mut self) {
-        if !self.is_none() {
+        if !self.0.is_none() {
             dropped(&self.0);
         }
     }

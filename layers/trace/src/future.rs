@@ -21,15 +21,18 @@ use crate::ending::Ending;
 pub struct ResponseFuture<F> {
     #[pin]
     inner: Option<F>,
-    span: Ending,
+    span: Option<Ending>,
 }
 
 impl<F> ResponseFuture<F> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(span: Span, call: impl FnOnce() -> F) -> Self {
         // Ends also if the call panics.
-        let span = Ending::new(span);
-        let inner = span.span().in_scope(call);
+        let span = Ending::of(span);
+        let inner = match &span {
+            None => call(),
+            Some(span) => span.span().in_scope(call),
+        };
         Self { inner: Some(inner), span }
     }
 }
@@ -46,17 +49,16 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
-        if this.span.is_none() {
+        // Ends here if this panics, whoever keeps the future then.
+        let Some(span) = this.span.take() else {
             let result = ready!(inner.poll(cx));
             this.inner.set(None);
             return Poll::Ready(result);
-        }
-        // Ends here if this panics, whoever keeps the future then.
-        let span = std::mem::replace(this.span, Ending::new(Span::none()));
+        };
         let entered = span.span().enter();
         let Poll::Ready(result) = inner.poll(cx) else {
             drop(entered);
-            *this.span = span;
+            *this.span = Some(span);
             return Poll::Pending;
         };
         // What the handler holds belongs to its span, up to the end.
@@ -72,8 +74,8 @@ where
 impl<F> PinnedDrop for ResponseFuture<F> {
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
-        if this.inner.is_some() {
-            let _entered = this.span.span().enter();
+        if let Some(span) = this.span {
+            let _entered = span.span().enter();
             this.inner.set(None);
         }
     }
@@ -81,6 +83,8 @@ impl<F> PinnedDrop for ResponseFuture<F> {
 
 impl<F> fmt::Debug for ResponseFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").field("span", self.span.span()).finish_non_exhaustive()
+        f.debug_struct("ResponseFuture")
+            .field("span", &self.span.as_ref().map(Ending::span))
+            .finish_non_exhaustive()
     }
 }

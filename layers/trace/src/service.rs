@@ -64,7 +64,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, request: R) -> Self::Future {
         let span = span::of(&self.settings, &request);
         ResponseFuture::new(span, || self.inner.call(request))

@@ -37,15 +37,22 @@ pub(crate) fn wanted(level: Level) -> bool {
 }
 
 /// The span of a request; [`Span::none`], if nobody wants it.
-#[inline]
+#[inline(always)]
 pub(crate) fn of<R: Carry + 'static>(settings: &TraceLayer, request: &R) -> Span {
-    match request.messages() {
-        [first, others @ ..] if wanted(settings.level) => {
-            // A batch of one is a batch, too.
-            let batch = TypeId::of::<R>() == TypeId::of::<Batch<Message>>() || !others.is_empty();
-            if batch { batch_of(settings, first, others) } else { message(settings, first) }
-        }
-        _ => Span::none(),
+    if !wanted(settings.level) {
+        return Span::none();
+    }
+    // A batch of one is a batch, too.
+    let is_batch = TypeId::of::<R>() == TypeId::of::<Batch<Message>>();
+    begin(settings, request.messages(), is_batch)
+}
+
+#[cold]
+fn begin(settings: &TraceLayer, messages: &[Message], is_batch: bool) -> Span {
+    match messages {
+        [] => Span::none(),
+        [one] if !is_batch => message(settings, one),
+        [first, others @ ..] => batch(settings, first, others),
     }
 }
 
@@ -80,7 +87,7 @@ fn message(settings: &TraceLayer, message: &Message) -> Span {
     span
 }
 
-fn batch_of(settings: &TraceLayer, first: &Message, others: &[Message]) -> Span {
+fn batch(settings: &TraceLayer, first: &Message, others: &[Message]) -> Span {
     let destination = first.destination();
     // What is not true of all members is not said of the batch.
     let common = others.iter().all(|member| member.destination() == destination).then_some(&*destination);
