@@ -96,7 +96,7 @@ pub use serve::{Ended, Report, Serve, ServeError, serve};
 #[cfg(feature = "batch")]
 pub use tower_mq_batch as batch;
 #[cfg(feature = "breaker")]
-pub use tower_mq_breaker as breaker;
+pub use tower_mq_breaker::{self as breaker, Breaker, BreakerLayer};
 #[cfg(feature = "dead-letter")]
 pub use tower_mq_dead_letter as dead_letter;
 #[cfg(feature = "dedup")]

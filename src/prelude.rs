@@ -14,6 +14,8 @@
 //! # let _ = handler(book);
 //! ```
 
+#[cfg(feature = "breaker")]
+pub use crate::BreakerLayer;
 #[cfg(feature = "json")]
 pub use crate::Json;
 #[cfg(feature = "metrics")]
