@@ -47,7 +47,7 @@ pub use capabilities::{Attempts, Capabilities};
 pub use carry::{Carry, CarryOne};
 pub use delivery::{Acker, Delivery, Settle, Token};
 pub use drive::{Drive, Finished, Intake, Stopped, Tag};
-pub use error::{BoxError, Panic, Panicked, SharedError};
+pub use error::{BoxError, Panic, Panicked, SharedError, WrongLength};
 pub use failure::{Failure, FailureExt};
 pub use generation::Generation;
 pub use message::{Headers, Message};

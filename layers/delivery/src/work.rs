@@ -1,6 +1,6 @@
 //! What a handler is given, and the answers to it.
 
-use crate::{Batch, BoxError, Carry, Decided, DynError, IntoOutcome, Message, Outcome, SharedError};
+use crate::{Batch, BoxError, Carry, Decided, DynError, IntoOutcome, Message, Outcome, SharedError, WrongLength};
 
 /// What a handler is given: a [`Message`], or a [`Batch`] of them. Sealed in spirit: layers inside Settle are generic
 /// over it, so that they stand on either side of a batch layer.
@@ -139,7 +139,7 @@ impl Work for Batch<Message> {
         }
         let results = match each(answer, self.len()) {
             Ok(results) => results,
-            Err(odd) => return Some(Ok(odd)),
+            Err(wrong) => return Some(Err(wrong.into())),
         };
         let aside = aside.0.get_or_insert_default();
         if aside.left.is_empty() {
@@ -164,10 +164,7 @@ impl Work for Batch<Message> {
         let last = match each(answer, left.len()) {
             Ok(last) => last,
             // What was set aside is decided, whatever the handler makes of the rest.
-            Err(_) => {
-                let wrong = SharedError::from(BoxError::from("there is not one result for each message"));
-                left.iter().map(|_| Err(wrong.clone().into())).collect()
-            }
+            Err(wrong) => left.iter().map(|_| Err(wrong.into())).collect(),
         };
         all.extend(left.into_iter().zip(last));
         all.sort_by_key(|(place, _)| *place);
@@ -204,9 +201,11 @@ impl Work for Batch<Message> {
         if holes.is_empty() {
             return answer;
         }
-        let good = match each(answer, members - holes.len()) {
+        let expected = members - holes.len();
+        let good = match each(answer, expected) {
             Ok(good) => good,
-            Err(odd) => return Ok(odd),
+            // Filled up, it might have the right length by chance.
+            Err(wrong) => (0..expected).map(|_| Err(wrong.into())).collect(),
         };
         let (mut good, mut holes) = (good.into_iter(), holes.into_iter().peekable());
         let merged = (0..members).filter_map(|place| match holes.next_if(|(hole, _)| *hole == place) {
@@ -217,14 +216,14 @@ impl Work for Batch<Message> {
     }
 }
 
-/// One result for each of `members`; `Err`: the answer has another length, and is given back.
+/// One result for each of `members`.
 fn each(
     answer: Result<Outcomes, BoxError>,
     members: usize,
-) -> Result<Vec<Result<Outcome, BoxError>>, Outcomes> {
+) -> Result<Vec<Result<Outcome, BoxError>>, WrongLength> {
     match answer {
         Ok(Outcomes::Each(results)) if results.len() == members => Ok(results),
-        Ok(odd @ Outcomes::Each(_)) => Err(odd),
+        Ok(Outcomes::Each(results)) => Err(WrongLength { members, results: results.len() }),
         Ok(Outcomes::All(outcome)) => Ok((0..members).map(|_| Ok(outcome.clone())).collect()),
         Err(error) => {
             let error = SharedError::from(error);
@@ -413,6 +412,20 @@ mod tests {
         assert_eq!(whole.to_string(), "down");
         let odd = batch(2).decide(Ok(Outcomes::Each(Vec::new())), &mut second);
         assert!(matches!(odd, Ok(Outcomes::Each(results)) if results.is_empty()));
+    }
+
+    #[test]
+    fn an_answer_of_the_wrong_length_fails_the_members_that_were_decoded_and_no_others() {
+        // With the one that could not be decoded it would be as long as the batch.
+        let odd = Ok(Outcomes::Each((0..4).map(|_| Ok(Outcome::Ack)).collect()));
+        let Ok(Outcomes::Each(results)) = Batch::fill(odd, 4, vec![(1, error())]) else {
+            panic!("one for each")
+        };
+        let texts: Vec<_> = results.iter().map(|r| r.as_ref().expect_err("failed").to_string()).collect();
+        assert_eq!((texts.len(), &*texts[1]), (4, "down"));
+        for place in [0, 2, 3] {
+            assert!(texts[place].contains("3 members") && texts[place].contains("4 results"), "{texts:?}");
+        }
     }
 
     #[test]
