@@ -33,7 +33,9 @@ impl Error for SharedError {
 /// A handler answered a batch with one result for each member, and there are not as many: every member that it was given
 /// is told this, in a [`BoxError`]. A mistake of the handler: nobody knows whose result is whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a batch of {members} members was answered with {results} results: return one for each member, or one for all")]
+#[error(
+    "a batch of {members} members was answered with {results} results: return one for each member, or one for all"
+)]
 pub struct WrongLength {
     /// How many members the handler was given.
     pub members: usize,

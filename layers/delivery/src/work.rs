@@ -1,6 +1,8 @@
 //! What a handler is given, and the answers to it.
 
-use crate::{Batch, BoxError, Carry, Decided, DynError, IntoOutcome, Message, Outcome, SharedError, WrongLength};
+use crate::{
+    Batch, BoxError, Carry, Decided, DynError, IntoOutcome, Message, Outcome, SharedError, WrongLength,
+};
 
 /// What a handler is given: a [`Message`], or a [`Batch`] of them. Sealed in spirit: layers inside Settle are generic
 /// over it, so that they stand on either side of a batch layer.
