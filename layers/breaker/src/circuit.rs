@@ -2,10 +2,13 @@
 
 use std::{
     fmt,
+    future::{pending, poll_fn},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    task::Poll,
 };
 
 use parking_lot::Mutex;
@@ -37,6 +40,8 @@ struct State {
     phase: Phase,
     /// Pauses since the circuit was last closed.
     pauses: u32,
+    /// What the delivery that opened it came from.
+    opened_by: Option<Arc<Generation>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +61,8 @@ pub(crate) enum Pass {
     Closed(u32),
     /// Everything depends on it.
     Probe(Probe),
+    /// The stack is about to end: what was taken is let through, and proves nothing.
+    Last,
 }
 
 /// The only delivery that is let through. Dropped without a verdict, it leaves its place to another one.
@@ -74,17 +81,37 @@ impl Circuitry {
         epoch.is_multiple_of(2).then_some(Pass::Closed(epoch))
     }
 
-    /// Waits for a pass.
+    /// Waits for a pass, or until the stack is about to end: until this source drains, or, if none is known, that of the
+    /// delivery that opened the circuit.
     ///
     /// Cancel safe: what is dropped waits for nothing and holds nothing.
-    pub(crate) async fn pass(self: Arc<Self>) -> Pass {
+    pub(crate) async fn pass(self: Arc<Self>, known: Option<Arc<Generation>>) -> Pass {
+        let generation = known.or_else(|| self.state.lock().opened_by.clone());
+        let mut draining = pin!(async {
+            match &generation {
+                Some(generation) => generation.origin().draining().await,
+                None => pending().await,
+            }
+        });
         loop {
             // Made before the look: a `Notified` hears what is said from its creation on.
             let changed = self.changed.notified();
-            match self.enter() {
+            let until = match self.enter() {
                 Ok(pass) => return pass,
-                Err(Some(until)) => drop(timeout_at(until, changed).await),
-                Err(None) => changed.await,
+                Err(until) => until,
+            };
+            let mut rest = pin!(async {
+                match until {
+                    Some(until) => drop(timeout_at(until, changed).await),
+                    None => changed.await,
+                }
+            });
+            let drains = poll_fn(|cx| match draining.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending => rest.as_mut().poll(cx).map(|()| false),
+            });
+            if drains.await {
+                return Pass::Last;
             }
         }
     }
@@ -116,7 +143,7 @@ impl Circuitry {
                     }
                 }
             }
-            Pass::Closed(_) => {}
+            Pass::Closed(_) | Pass::Last => {}
             Pass::Probe(probe) => probe.ended(verdict, generation),
         }
     }
@@ -146,6 +173,7 @@ impl Circuitry {
         let until =
             now.checked_add(pause).unwrap_or(now + std::time::Duration::from_secs(100 * 365 * 86_400));
         state.phase = Phase::Open { until };
+        state.opened_by = generation.cloned();
         drop(state);
         self.changed.notify_waiters();
         let source = generation.map(|generation| generation.origin().name());

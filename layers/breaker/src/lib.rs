@@ -49,8 +49,7 @@
 //! # Pausing, not shedding
 //! Load shedding, as a server does it, is not for queues. A server that sheds a request is rid of it; a message that is
 //! turned away is still in the queue, comes back at once, and has used up an attempt. So nothing is turned away here:
-//! the next delivery stays with its source until it is wanted, its lock is renewed, and at shutdown it goes back
-//! untouched.
+//! the next delivery is in the driver's hand, the others stay with their source, and their locks are renewed.
 //!
 //! # Order
 //! Kept: nothing overtakes.
@@ -62,7 +61,8 @@
 //! - Each service that the layer makes has a breaker of its own; the clones of a service share it.
 //!
 //! # Shutdown
-//! A stack that is about to end does not wait for the pause: a delivery in hand goes back to its source.
+//! A stack that is about to end does not wait for the pause. The delivery in the driver's hand is let through at once:
+//! Settle gives it back if the stack releases what has not started, and else it is handled, as all that was taken.
 //!
 //! # Cancel safety, Panics, Cost
 //! See [`Breaker`].

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tower_mq_delivery::{Carry, Circuit, Decided};
+use tower_mq_delivery::{Carry, Circuit, Decided, Generation};
 use tower_service::Service;
 
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
 ///
 /// # Readiness
 /// Pending while the circuit is open, and while another delivery probes. An instance that was let through stays ready,
-/// and the one delivery that it is ready for goes on, whatever happens meanwhile.
+/// and the one delivery that it is ready for goes on, whatever happens meanwhile. When the stack is about to end, nobody
+/// waits any more.
 ///
 /// # Cancel safety
 /// A response future that is dropped counts for nothing. If it was the probe, another one is let through at once. So it
@@ -39,13 +40,15 @@ pub struct Breaker<S> {
     /// Taken in `poll_ready`.
     pass: Option<Pass>,
     waiting: Option<Waiting>,
+    /// What the last request came from: who waits must hear of its end.
+    generation: Option<Arc<Generation>>,
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Pass> + Send + Sync>>;
 
 impl<S> Breaker<S> {
     pub(crate) const fn new(inner: S, circuit: Arc<Circuitry>) -> Self {
-        Self { inner, circuit, pass: None, waiting: None }
+        Self { inner, circuit, pass: None, waiting: None, generation: None }
     }
 
     /// The inner service.
@@ -65,8 +68,8 @@ impl<S> Breaker<S> {
 
     #[cold]
     fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<Pass> {
-        let circuit = &self.circuit;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(circuit.clone().pass()));
+        let (circuit, generation) = (&self.circuit, &self.generation);
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(circuit.clone().pass(generation.clone())));
         let pass = ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
         Poll::Ready(pass)
@@ -101,6 +104,9 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let Some(pass) = self.pass.take() else { panic!("a breaker was called before it was ready") };
         let generation = request.messages().first().map(|message| message.generation().clone());
+        if generation.as_ref().map(Arc::as_ptr) != self.generation.as_ref().map(Arc::as_ptr) {
+            self.generation.clone_from(&generation);
+        }
         if let Pass::Probe(_) = pass {
             report(generation.as_ref(), Circuit::HalfOpen);
         }
@@ -113,7 +119,8 @@ where
 // A clone has no pass, and waits for nothing.
 impl<S: Clone> Clone for Breaker<S> {
     fn clone(&self) -> Self {
-        Self::new(self.inner.clone(), self.circuit.clone())
+        let generation = self.generation.clone();
+        Self { generation, ..Self::new(self.inner.clone(), self.circuit.clone()) }
     }
 }
 

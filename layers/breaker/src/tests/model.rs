@@ -154,7 +154,7 @@ async fn play(window: u32, minimum: u32, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn it_does_what_the_model_does((window, minimum) in (1..8u32).prop_flat_map(|w| (Just(w), 1..=w)), steps in steps()) {

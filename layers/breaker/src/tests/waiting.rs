@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use tokio::time::{Instant, advance};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{Layer, Service, ServiceExt};
-use tower_mq_delivery::{BoxError, Message, Outcome};
+use tower_mq_delivery::{BoxError, Circuit, Drain, Message, Outcome};
 use tower_mq_testing::Gated;
 use tower_test::mock;
 
@@ -102,6 +102,42 @@ async fn who_waits_and_goes_away_takes_nothing_along() {
     assert!(gone.is_woken() && stays.is_woken());
     drop(gone);
     assert_ready!(stays.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_in_a_stack_that_is_about_to_end() {
+    for (drain, called) in [(Drain::Finish, true), (Drain::Release, false)] {
+        let (source, (service, gate)) = (Source::new(), gated(&quick()));
+        // One that was never called goes by the delivery that opened the circuit.
+        let mut fresh = service.clone();
+        let mut service = service;
+        open(&mut service, &gate, &source).await;
+        let waiting = if called { &mut service } else { &mut fresh };
+        let mut waits = task::spawn(poll_fn(|cx| waiting.poll_ready(cx)));
+        assert_pending!(waits.poll());
+        source.generation.origin().start_drain(drain);
+        assert!(waits.is_woken());
+        assert!(assert_ready!(waits.poll()).is_ok());
+        drop(waits);
+        call(waiting, &gate, &source, RETRY).await;
+        assert!(is_ready(waiting), "and so on, without a further pause");
+        assert_eq!(source.heard(), [Circuit::Open]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_waits_for_the_end_of_its_own_source() {
+    let (one, (mut of_one, gate)) = (Source::new(), gated(&quick()));
+    let (other, mut of_other) = (Source::new(), of_one.clone());
+    call(&mut of_other, &gate, &other, Outcome::Ack).await;
+    open(&mut of_one, &gate, &one).await;
+    let mut waits = task::spawn(ready(of_other));
+    assert_pending!(waits.poll());
+    one.generation.origin().start_drain(Drain::Finish);
+    assert!(!waits.is_woken());
+    other.generation.origin().start_drain(Drain::Finish);
+    assert!(waits.is_woken());
+    assert_ready!(waits.poll());
 }
 
 #[tokio::test(start_paused = true)]
