@@ -23,63 +23,23 @@ pub(crate) struct Head {
     pub(crate) redelivered: bool,
     /// Its copy is among the dead letters.
     pub(crate) dead: AtomicBool,
-}
-
-/// What a message is made of, behind one pointer, whatever its broker.
-pub(crate) trait Body: Send + Sync {
-    fn head(&self) -> &Head;
-
-    fn head_mut(&mut self) -> &mut Head;
-
-    fn properties(&self) -> &dyn Properties;
-
-    /// The body that this one borrows its properties from.
-    fn original(&self) -> Option<&Arc<dyn Body>> {
-        None
-    }
+    /// Of a message that is delivered once more, while somebody still holds the first: that first one.
+    pub(crate) original: Option<Arc<Body>>,
 }
 
 /// A message with its broker's properties, in one allocation.
-pub(crate) struct Native<P> {
+pub(crate) struct Body<P: ?Sized = dyn Properties> {
     pub(crate) head: Head,
+    /// Where `head` has an original, that one's properties count.
     pub(crate) properties: P,
 }
 
-impl<P: Properties> Body for Native<P> {
-    fn head(&self) -> &Head {
-        &self.head
-    }
-
-    fn head_mut(&mut self) -> &mut Head {
-        &mut self.head
-    }
-
-    fn properties(&self) -> &dyn Properties {
-        &self.properties
-    }
-}
-
-/// A message that is delivered once more, while somebody still holds the first.
-pub(crate) struct Again {
-    pub(crate) head: Head,
-    pub(crate) original: Arc<dyn Body>,
-}
-
-impl Body for Again {
-    fn head(&self) -> &Head {
-        &self.head
-    }
-
-    fn head_mut(&mut self) -> &mut Head {
-        &mut self.head
-    }
-
-    fn properties(&self) -> &dyn Properties {
-        self.original.properties()
-    }
-
-    fn original(&self) -> Option<&Arc<dyn Body>> {
-        Some(&self.original)
+impl Body {
+    pub(crate) fn properties(&self) -> &dyn Properties {
+        match &self.head.original {
+            Some(original) => &original.properties,
+            None => &self.properties,
+        }
     }
 }
 
@@ -135,7 +95,7 @@ mod tests {
             held.push(message.clone());
             message = message.deliver(&generation(), attempt, true);
         }
-        let borrowed = message.body.original().expect("a copy");
+        let borrowed = message.body.head.original.as_ref().expect("a copy");
         assert!(Arc::ptr_eq(borrowed, &original.upgrade().expect("held")));
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     Capabilities, Generation, Message, Origin, Plain, Properties, Value,
-    body::{Head, Native},
+    body::{Body, Head},
 };
 
 /// Builds a [`Message`].
@@ -87,8 +87,9 @@ impl<P: Properties> MessageBuilder<P> {
             failed: AtomicU64::new(0),
             redelivered: self.redelivered,
             dead: AtomicBool::new(false),
+            original: None,
         };
-        Message::of(Arc::new(Native { head, properties: self.properties }))
+        Message::of(Arc::new(Body { head, properties: self.properties }))
     }
 }
 

@@ -14,6 +14,7 @@ use std::{
 use futures_buffered::FuturesUnordered;
 use futures_core::Stream;
 use tower_service::Service;
+use tracing::span::EnteredSpan;
 
 use self::running::{Running, Slot, cancel, empty, log, poll_slot};
 use crate::{CarryOne, Panic, Turns};
@@ -40,8 +41,18 @@ pub trait Intake<R, O> {
     fn rest(&mut self) {}
 }
 
-/// Knows whether anybody still wants the answer.
+/// A span that is entered until this is dropped. In a box: there is seldom one, and then this is nothing to drop.
+pub type InSpan = Option<Box<EnteredSpan>>;
+
+/// Knows on whose behalf a request is handled, and whether anybody still wants the answer.
 pub trait Tag {
+    /// Enters the span that the request was called in. It is entered while the service works for this request, or its
+    /// future is dropped.
+    #[inline]
+    fn enter(&self) -> InSpan {
+        None
+    }
+
     /// Nobody wants the answer any more.
     fn is_cancelled(&self) -> bool {
         false
@@ -238,6 +249,10 @@ where
         let (mut taken, mut called) = (None, false);
         // One net for all three: it is not free, and they are seldom apart.
         let step = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = match &next {
+                Poll::Ready(Some((_, tag))) => tag.enter(),
+                _ => None,
+            };
             match self.service.poll_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Step::Failed(error),
@@ -278,7 +293,7 @@ where
                 return Poll::Ready(Ok(self.give_way(cx, moved)));
             }
             (Ok(_), Some(tag)) => {
-                let finished = cancel(&mut self.head);
+                let finished = cancel(&mut self.head, &tag);
                 self.intake.done(tag, finished);
             }
             (Ok(_), None) => {
@@ -317,13 +332,9 @@ where
             return Poll::Ready(None);
         }
         let next = self.intake.poll_next(cx);
-        match next {
-            Poll::Ready(Some(_)) => {}
-            Poll::Ready(None) => {
-                self.ended = true;
-                self.turns.idle();
-            }
-            Poll::Pending => self.turns.idle(),
+        if !matches!(next, Poll::Ready(Some(_))) {
+            self.ended = next.is_ready();
+            self.turns.idle();
         }
         next
     }

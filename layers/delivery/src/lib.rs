@@ -46,7 +46,7 @@ pub use builder::MessageBuilder;
 pub use capabilities::{Attempts, Capabilities};
 pub use carry::{Carry, CarryOne};
 pub use delivery::{Acker, Delivery, Settle, Token};
-pub use drive::{Drive, Finished, Intake, Stopped, Tag};
+pub use drive::{Drive, Finished, InSpan, Intake, Stopped, Tag};
 pub use error::{BoxError, Panic, Panicked, SharedError, WrongLength};
 pub use failure::{Failure, FailureExt};
 pub use generation::Generation;

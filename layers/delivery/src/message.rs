@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use crate::{
     Capabilities, DynError, ErrorPolicy, Failure, Generation, MessageBuilder, Origin, Outcome, Plain,
     Properties, Turn, Value,
-    body::{Again, Body, Head},
+    body::{Body, Head},
+    observe,
 };
 
 /// A message: what a handler sees of a delivery.
@@ -34,7 +35,7 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Message {
-    pub(crate) body: Arc<dyn Body>,
+    pub(crate) body: Arc<Body>,
     turn: Turn,
     policy: Option<ErrorPolicy>,
 }
@@ -59,13 +60,13 @@ impl Message {
         MessageBuilder::new(payload, Some(generation), properties)
     }
 
-    pub(crate) fn of(body: Arc<dyn Body>) -> Self {
+    pub(crate) fn of(body: Arc<Body>) -> Self {
         Self { body, turn: Turn::detached(), policy: None }
     }
 
     #[inline]
     fn head(&self) -> &Head {
-        self.body.head()
+        &self.body.head
     }
 
     /// For sources that keep what they hand out: another delivery of this message, by the same or another source.
@@ -79,7 +80,7 @@ impl Message {
         let Some(body) = Arc::get_mut(&mut self.body) else {
             return self.deliver_copy(generation, attempt, redelivered);
         };
-        let head = body.head_mut();
+        let head = &mut body.head;
         if !Arc::ptr_eq(&head.generation, generation) {
             head.generation = generation.clone();
         }
@@ -90,6 +91,8 @@ impl Message {
 
     #[cold]
     fn deliver_copy(&self, generation: &Arc<Generation>, attempt: u32, redelivered: bool) -> Self {
+        // Of the first one, so that a message that is delivered for ever does not grow.
+        let original = self.head().original.as_ref().unwrap_or(&self.body).clone();
         let head = Head {
             payload: self.payload().clone(),
             key: self.key().cloned(),
@@ -100,10 +103,9 @@ impl Message {
             failed: AtomicU64::new(self.head().failed.load(Ordering::Relaxed)),
             redelivered,
             dead: AtomicBool::new(false),
+            original: Some(original),
         };
-        // Of the first one, so that a message that is delivered for ever does not grow.
-        let original = self.body.original().unwrap_or(&self.body).clone();
-        Self::of(Arc::new(Again { head, original }))
+        Self::of(Arc::new(Body { head, properties: Plain::default() }))
     }
 
     /// What was sent.
@@ -226,6 +228,12 @@ impl Message {
         self.head().generation.origin()
     }
 
+    /// Whether anybody is told what happens to it: for those who would have to work for a report.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        observe::anybody() && self.origin().is_observed()
+    }
+
     /// What the broker can do.
     pub fn capabilities(&self) -> &Capabilities {
         self.origin().capabilities()
@@ -287,7 +295,7 @@ impl fmt::Debug for Message {
 
 /// The headers of a message, with their native types, decoded when asked for.
 #[derive(Clone)]
-pub struct Headers(Arc<dyn Body>);
+pub struct Headers(Arc<Body>);
 
 impl Headers {
     /// One header.

@@ -3,7 +3,10 @@
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -85,7 +88,7 @@ pub enum Event<'a> {
         /// The warning.
         warning: &'a str,
     },
-    /// A lane has taken a delivery in, or has begun with one.
+    /// A lane takes a delivery in, or begins with one. Workers that share all keys have no lanes, and do not tell.
     Lane {
         /// Which one, from 0.
         lane: usize,
@@ -160,6 +163,15 @@ pub enum Circuit {
     HalfOpen,
 }
 
+/// Whether anybody is told of anything. In most processes nobody is, or everybody; one look here spares the way to the
+/// origin.
+static ANYBODY: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn anybody() -> bool {
+    ANYBODY.load(Ordering::Relaxed)
+}
+
 /// Those who are told, in the order in which they came. Only grows, so reading takes no lock.
 #[derive(Default)]
 pub(crate) struct Observers(OnceLock<Box<Link>>);
@@ -172,6 +184,7 @@ struct Link {
 impl Observers {
     /// `false`: this one is there already.
     pub(crate) fn add(&self, observer: Arc<dyn Observer>) -> bool {
+        ANYBODY.store(true, Ordering::Relaxed);
         let mut last = self;
         let mut link = Box::new(Link { observer, next: Self::default() });
         loop {
@@ -191,7 +204,7 @@ impl Observers {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.get().is_none()
+        !anybody() || self.0.get().is_none()
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use std::{
 use tower_mq_delivery::{BoxError, CarryOne, SharedError, Turns};
 use tower_service::Service;
 
-use crate::{capacity::Capacity, queues::Queues, service::Template, sync::Mutex};
+use crate::{capacity::Capacity, lane::report, queues::Queues, service::Template, spans::Spans, sync::Mutex};
 
 /// A future that can be pinned in its box, and a box that can be used again.
 pub(crate) type Slot<F> = Pin<Box<Option<F>>>;
@@ -25,6 +25,7 @@ where
 {
     state: Mutex<State<S, R, S::Future>>,
     capacity: Capacity,
+    spans: Spans,
     template: Template<S>,
     by_lane: bool,
 }
@@ -281,16 +282,37 @@ where
             },
             spare: Vec::new(),
         };
-        Self { state: Mutex::new(state), capacity: Capacity::new(places), template, by_lane }
+        let (capacity, spans) = (Capacity::new(places), Spans::new(places));
+        Self { state: Mutex::new(state), capacity, spans, template, by_lane }
     }
 
     pub(crate) fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
+    /// Tells how many wait in this lane, this one with them if it is about to `enter`.
+    #[inline]
+    fn tell(&self, request: &R, lane: u64, enters: usize)
+    where
+        R: CarryOne,
+    {
+        if self.by_lane {
+            report(request, lane as usize, || self.state.lock().queues.waiting(lane) + enters);
+        }
+    }
+
+    pub(crate) fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
     /// Puts the delivery at the end of its key's queue.
     #[inline]
-    pub(crate) fn enter(&self, key: u64, request: R, place: u32) {
+    pub(crate) fn enter(&self, key: u64, request: R, place: u32)
+    where
+        R: CarryOne,
+    {
+        self.tell(&request, key, 1);
+        self.spans.keep(place);
         let mut gone = Vec::new();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -306,11 +328,23 @@ where
 
     /// Waits for the turn of its key, and for a worker.
     #[inline]
-    pub(crate) fn poll_worker(&self, place: u32, cx: &mut Context<'_>) -> Poll<Hand<S, R, S::Future>> {
+    pub(crate) fn poll_worker(
+        &self,
+        key: u64,
+        place: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Hand<S, R, S::Future>>
+    where
+        R: CarryOne,
+    {
         let mut state = self.state.lock();
         let seat = &mut state.seats[place as usize];
         if let Some(mut worker) = seat.worker.take() {
             worker.request = seat.request.take();
+            drop(state);
+            if let Some(request) = &worker.request {
+                self.tell(request, key, 0);
+            }
             return Poll::Ready(worker);
         }
         let replaced = match &seat.waker {

@@ -8,18 +8,20 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tower_mq_delivery::{BoxError, CarryOne, Drive, Finished, Intake, SharedError, Stopped};
+use tower_mq_delivery::{BoxError, CarryOne, Drive, Event, Finished, Intake, SharedError, Stopped};
 use tower_service::Service;
 
 use crate::{
     service::Template,
     slots::{Job, Runner, Slots},
-    sync::Mutex,
+    sync::{AtomicUsize, Mutex, Ordering},
 };
 
 /// The queue of one lane.
 pub(crate) struct Lane<R, A> {
     state: Mutex<State<R, A>>,
+    /// How many the lane has taken out of the queue and not begun with, when anybody was last told.
+    local: AtomicUsize,
     /// A queue that is empty and has more room than this gives it back: a lane that was hot once stays small.
     roomy: usize,
 }
@@ -47,7 +49,7 @@ impl<R, A> Lane<R, A> {
     pub(crate) fn new(roomy: usize) -> Self {
         let state =
             State { queue: VecDeque::new(), waker: None, started: false, closed: false, failed: None };
-        Self { state: Mutex::new(state), roomy }
+        Self { state: Mutex::new(state), local: AtomicUsize::new(0), roomy }
     }
 
     /// Puts the delivery at the end of the queue. `start` is asked for what a task is started on.
@@ -83,6 +85,13 @@ impl<R, A> Lane<R, A> {
         Entered::Refused
     }
 
+    /// How many wait in it. For those who are told.
+    #[cold]
+    pub(crate) fn waiting(&self) -> usize {
+        let state = self.state.lock();
+        state.queue.len() + self.local.load(Ordering::Relaxed)
+    }
+
     /// Nothing more will come: the lane finishes its queue and ends.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
@@ -97,14 +106,15 @@ impl<R, A> Lane<R, A> {
 
 /// The lane's end of the queue. Dropped, it answers what is queued, and the next delivery starts the lane anew.
 pub(crate) struct LaneIntake<R, A> {
+    number: usize,
     lane: Arc<Lane<R, A>>,
     /// Swapped with the queue when it is empty: one lock for each burst.
     local: VecDeque<Job<R, A>>,
 }
 
 impl<R, A> LaneIntake<R, A> {
-    pub(crate) fn new(lane: Arc<Lane<R, A>>) -> Self {
-        Self { lane, local: VecDeque::new() }
+    pub(crate) fn new(number: usize, lane: Arc<Lane<R, A>>) -> Self {
+        Self { number, lane, local: VecDeque::new() }
     }
 
     #[inline(always)]
@@ -125,17 +135,25 @@ impl<R, A> LaneIntake<R, A> {
             return Poll::Pending;
         }
         mem::swap(&mut self.local, &mut state.queue);
+        self.lane.local.store(self.local.len(), Ordering::Relaxed);
         drop(state);
         Poll::Ready(self.local.pop_front())
     }
 }
 
-impl<R, A, E: Into<BoxError>> Intake<R, Result<A, E>> for LaneIntake<R, A> {
+impl<R: CarryOne, A, E: Into<BoxError>> Intake<R, Result<A, E>> for LaneIntake<R, A> {
     type Tag = Runner<A>;
 
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
-        self.poll_take(cx)
+        let polled = self.poll_take(cx);
+        if let Poll::Ready(Some((request, _))) = &polled {
+            report(request, self.number, || {
+                self.lane.local.store(self.local.len(), Ordering::Relaxed);
+                self.lane.waiting()
+            });
+        }
+        polled
     }
 
     #[inline]
@@ -150,8 +168,18 @@ impl<R, A> Drop for LaneIntake<R, A> {
         state.started = false;
         let rest = (mem::take(&mut state.queue), state.waker.take());
         drop(state);
+        self.lane.local.store(0, Ordering::Relaxed);
         self.local.clear();
         drop(rest);
+    }
+}
+
+/// Tells, if anybody listens, how many wait in this lane.
+#[inline(always)]
+pub(crate) fn report<R: CarryOne>(request: &R, lane: usize, waiting: impl FnOnce() -> usize) {
+    let message = request.message();
+    if message.is_observed() {
+        message.origin().report(&Event::Lane { lane, waiting: waiting() });
     }
 }
 
@@ -161,11 +189,12 @@ pub(crate) trait Failing<R, O>: Intake<R, O> {
     fn fail(&mut self, held: Option<(R, Self::Tag)>, error: &SharedError);
 }
 
-impl<R, A, E: Into<BoxError>> Failing<R, Result<A, E>> for LaneIntake<R, A> {
+impl<R: CarryOne, A, E: Into<BoxError>> Failing<R, Result<A, E>> for LaneIntake<R, A> {
     fn fail(&mut self, held: Option<Job<R, A>>, error: &SharedError) {
         let mut state = self.lane.state.lock();
         state.failed = Some(error.clone());
         let queue = mem::take(&mut state.queue);
+        self.lane.local.store(0, Ordering::Relaxed);
         drop(state);
         for (request, runner) in held.into_iter().chain(self.local.drain(..)).chain(queue) {
             drop(request);
@@ -222,7 +251,7 @@ mod models {
         loom::model(|| {
             let (lane, slots) = (Arc::new(Lane::new(8)), Arc::new(Slots::new(3)));
             enter(&lane, 1, runner(&slots, 0));
-            let mut intake = LaneIntake::new(lane.clone());
+            let mut intake = LaneIntake::new(0, lane.clone());
             let enters = thread::spawn({
                 let (lane, slots) = (lane.clone(), slots.clone());
                 move || {
@@ -246,13 +275,13 @@ mod models {
         loom::model(|| {
             let (lane, slots) = (Arc::new(Lane::new(8)), Arc::new(Slots::<u8>::new(2)));
             enter(&lane, 1, runner(&slots, 0));
-            let intake = LaneIntake::new(lane.clone());
+            let intake = LaneIntake::new(0, lane.clone());
             let (mut caller, runner) = slots.split(1);
             let dies = thread::spawn(move || drop(intake));
             let entered = lane.enter(2, runner, || Ok(()));
             dies.join().expect("dies");
             if let Entered::Start(()) = entered {
-                drop(LaneIntake::new(lane.clone()));
+                drop(LaneIntake::new(0, lane.clone()));
             }
             let answer = block_on(poll_fn(|cx| caller.poll(cx)));
             assert!(matches!(answer, Ok(Err(_))));

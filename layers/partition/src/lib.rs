@@ -68,6 +68,13 @@
 //! service. When the last clone of [`Partition`] is dropped, they finish what is queued, and end.
 //! [`inline`](PartitionLayer::inline) starts none.
 //!
+//! # Tracing
+//! A delivery is handled in the [span](tracing::Span) that was entered when it was called, in whatever task. So a layer
+//! that traces stands outside, and sees the time in the queue, too.
+//!
+//! Lanes report how many deliveries wait in them, whenever one comes or begins
+//! ([`Event::Lane`](tower_mq_delivery::Event::Lane)).
+//!
 //! # Cost
 //! In steady state nothing is allocated for a delivery. Handlers that are ready at once gain nothing from lanes: one
 //! loop costs less than two.
@@ -83,6 +90,7 @@ mod pool;
 mod queues;
 mod service;
 mod slots;
+mod spans;
 mod sync;
 mod ticket;
 mod worker;

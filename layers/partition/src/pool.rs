@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tower_mq_delivery::{BoxError, SharedError, Tag};
+use tower_mq_delivery::{BoxError, InSpan, SharedError, Tag};
 
 use crate::{
     lane::Entered,
@@ -216,6 +216,11 @@ impl<A> Tag for Held<A> {
     #[inline]
     fn is_cancelled(&self) -> bool {
         self.runner.is_cancelled()
+    }
+
+    #[inline]
+    fn enter(&self) -> InSpan {
+        self.runner.enter()
     }
 
     fn watch(&self, waker: &Waker) -> bool {

@@ -27,6 +27,7 @@ enum Index {
 struct Queue {
     head: u32,
     tail: u32,
+    waiting: u32,
     /// Who holds the key; 0: nobody.
     holder: u64,
 }
@@ -52,7 +53,7 @@ impl Queues {
     #[inline(always)]
     pub(crate) fn push(&mut self, key: u64, place: u32) -> bool {
         self.next[place as usize] = NONE;
-        let new = Queue { head: place, tail: place, holder: 0 };
+        let new = Queue { head: place, tail: place, waiting: 1, holder: 0 };
         let queue = match &mut self.index {
             Index::Lanes(lanes) => match &mut lanes[key as usize] {
                 Some(queue) => queue,
@@ -75,6 +76,7 @@ impl Queues {
             self.next[queue.tail as usize] = place;
         }
         queue.tail = place;
+        queue.waiting += 1;
         false
     }
 
@@ -88,6 +90,7 @@ impl Queues {
         queue.holder = holder;
         let place = queue.head;
         queue.head = *self.next.get(place as usize)?;
+        queue.waiting -= 1;
         Some(place)
     }
 
@@ -113,6 +116,14 @@ impl Queues {
                 }
                 Entry::Vacant(_) => false,
             },
+        }
+    }
+
+    /// How many wait in the queue of this lane.
+    pub(crate) fn waiting(&self, lane: u64) -> usize {
+        match &self.index {
+            Index::Lanes(lanes) => lanes[lane as usize].map_or(0, |queue| queue.waiting as usize),
+            Index::Keys(_) => 0,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{
     future::ResponseFuture,
     inline::Inline,
     key::Route,
-    lane::{Entered, Lane, LaneIntake, run},
+    lane::{Entered, Lane, LaneIntake, report, run},
     layer::Mode,
     pool::Pool,
     slots::Slots,
@@ -160,11 +160,14 @@ where
         let turn = request.message_mut().set_turn(Turn::detached());
         match order {
             Order::Lanes { lanes, slots, template } => {
-                let (lane, (caller, runner)) = (&lanes[key as usize], slots.split(place));
+                let (number, (caller, runner)) = (key as usize, slots.split(place));
+                let lane = &lanes[number];
+                // Told before, or the lane might be faster to tell that it has begun.
+                report(&request, number, || lane.waiting() + 1);
                 match lane.enter(request, runner, runtime) {
                     Entered::Queued => turn.pass(),
                     Entered::Start(runtime) => {
-                        let intake = LaneIntake::new(lane.clone());
+                        let intake = LaneIntake::new(number, lane.clone());
                         drop(runtime.spawn(run(intake, template.clone(), slots.clone())));
                         turn.pass();
                     }

@@ -6,11 +6,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tower_mq_delivery::{BoxError, Finished, Panic, Tag};
+use tower_mq_delivery::{BoxError, Finished, InSpan, Panic, Tag};
 
 use crate::{
     Closed,
     capacity::Capacity,
+    spans::Spans,
     sync::{AtomicBool, Mutex, Ordering},
 };
 
@@ -28,6 +29,7 @@ pub(crate) type Job<R, A> = (R, Runner<A>);
 pub(crate) struct Slots<A> {
     slots: Box<[Slot<A>]>,
     capacity: Capacity,
+    spans: Spans,
 }
 
 struct Slot<A> {
@@ -53,16 +55,21 @@ impl<A> Slots<A> {
             cancelled: AtomicBool::new(false),
             state: Mutex::new(State { answer: None, caller: None, runner: None }),
         };
-        Self { slots: (0..places).map(slot).collect(), capacity: Capacity::new(places) }
+        Self {
+            slots: (0..places).map(slot).collect(),
+            capacity: Capacity::new(places),
+            spans: Spans::new(places),
+        }
     }
 
     pub(crate) fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// The two halves of a place that was taken.
+    /// The two halves of a place that was taken. The runner works in the span that is entered now.
     #[inline]
     pub(crate) fn split(self: &Arc<Self>, place: u32) -> (Caller<A>, Runner<A>) {
+        self.spans.keep(place);
         (Caller { slots: self.clone(), place }, Runner { slots: self.clone(), place })
     }
 
@@ -162,6 +169,7 @@ impl<A> Runner<A> {
 
     #[inline(always)]
     fn answer(&self, place: u32, answer: Answer<A>) {
+        self.slots.spans.forget(place);
         let slot = self.slots.slot(place);
         let mut state = slot.state.lock();
         let runner = state.runner.take();
@@ -202,6 +210,11 @@ impl<A> Tag for Runner<A> {
     #[inline]
     fn is_cancelled(&self) -> bool {
         self.slots.slot(self.place).cancelled.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn enter(&self) -> InSpan {
+        self.slots.spans.enter(self.place)
     }
 
     fn watch(&self, waker: &Waker) -> bool {

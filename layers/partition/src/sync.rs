@@ -3,11 +3,11 @@
 #[cfg(not(tower_mq_loom))]
 pub(crate) use {
     parking_lot::Mutex,
-    std::sync::atomic::{AtomicBool, Ordering},
+    std::sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 #[cfg(tower_mq_loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Loom's lock, locked as `parking_lot`'s is.
 #[cfg(tower_mq_loom)]

@@ -38,13 +38,18 @@ where
 {
     /// Puts the delivery at the end of its key's queue.
     #[inline]
-    pub(crate) fn new(inline: &Arc<Inline<S, R>>, key: u64, request: R, place: u32) -> Self {
+    pub(crate) fn new(inline: &Arc<Inline<S, R>>, key: u64, request: R, place: u32) -> Self
+    where
+        R: CarryOne,
+    {
         inline.enter(key, request, place);
         Self { inline: inline.clone(), key, place, stage: Stage::Waits }
     }
 
     #[inline]
     fn leave(&mut self) {
+        let _entered = self.inline.spans().enter(self.place);
+        self.inline.spans().forget(self.place);
         match mem::replace(&mut self.stage, Stage::Done) {
             Stage::Waits => self.inline.stand_up(self.place, self.key),
             Stage::Works(worker) => self.inline.leave(worker, self.key, self.place),
@@ -63,15 +68,17 @@ where
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Response, BoxError>> {
         if let Stage::Waits = self.stage {
-            self.stage = Stage::Works(ready!(self.inline.poll_worker(self.place, cx)));
+            self.stage = Stage::Works(ready!(self.inline.poll_worker(self.key, self.place, cx)));
         }
         let (inline, stage) = (&self.inline, &mut self.stage);
+        let entered = inline.spans().enter(self.place);
         let polled = catch_unwind(AssertUnwindSafe(|| match stage {
             Stage::Works(worker) => worker.poll(inline, cx),
             Stage::Passed(slot) => poll_slot(slot, cx),
             Stage::Waits => Poll::Pending,
             Stage::Done => panic!("the response of a partition was polled after it was ready"),
         }));
+        drop(entered);
         match polled {
             Ok(Poll::Ready(answer)) => {
                 self.leave();
