@@ -100,7 +100,7 @@ pub use tower_mq_breaker::{self as breaker, Breaker, BreakerLayer};
 #[cfg(feature = "dead-letter")]
 pub use tower_mq_dead_letter as dead_letter;
 #[cfg(feature = "dedup")]
-pub use tower_mq_dedup as dedup;
+pub use tower_mq_dedup::{self as dedup, Dedup, DedupLayer};
 pub use tower_mq_delivery::*;
 #[cfg(feature = "json")]
 pub use tower_mq_handler::Json;

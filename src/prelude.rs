@@ -16,6 +16,8 @@
 
 #[cfg(feature = "breaker")]
 pub use crate::BreakerLayer;
+#[cfg(feature = "dedup")]
+pub use crate::DedupLayer;
 #[cfg(feature = "json")]
 pub use crate::Json;
 #[cfg(feature = "metrics")]
