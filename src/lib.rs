@@ -54,8 +54,10 @@
 //! | tower's rate limit, buffer | not `Clone`, or made for one queue | a rate limit cannot stand inside Partition |
 //! | [`PartitionLayer`] | takes over the order | |
 //! | [`SettleLayer`] | turns results into outcomes | outside Partition a time-out would settle what still runs |
+//! | [`DeadLetterLayer`] | acks a reject when its copy is confirmed | inside of a retry it sees what is tried again |
 //! | tower's retry, filters, concurrency limit | see a `Message`, which is `Clone` | a retry outside of Partition goes to the end of its lane |
 //! | tower's time-out | times the handler | outside of Partition it times the queue, too |
+//! | [`CatchPanicLayer`] | makes the panics of a service errors, as `handler` does | outside of a retry they are not tried again |
 //! | [`handler`] | takes its arguments out of the message | |
 //!
 //! Load shedding is not for queues: what is shed comes back at once.
@@ -98,7 +100,7 @@ pub use tower_mq_batch as batch;
 #[cfg(feature = "breaker")]
 pub use tower_mq_breaker::{self as breaker, Breaker, BreakerLayer};
 #[cfg(feature = "dead-letter")]
-pub use tower_mq_dead_letter as dead_letter;
+pub use tower_mq_dead_letter::{self as dead_letter, DeadLetter, DeadLetterLayer};
 #[cfg(feature = "dedup")]
 pub use tower_mq_dedup::{self as dedup, Dedup, DedupLayer};
 pub use tower_mq_delivery::*;
@@ -115,7 +117,7 @@ pub use tower_mq_partition::{self as partition, LaneKey, Partition, PartitionLay
 #[cfg(feature = "retry")]
 pub use tower_mq_retry::{self as retry, Backoff, Retry, RetryLayer};
 #[cfg(feature = "settle")]
-pub use tower_mq_settle::{self as settle, SettleLayer, Settler};
+pub use tower_mq_settle::{self as settle, CatchPanic, CatchPanicLayer, SettleLayer, Settler};
 #[cfg(feature = "trace")]
 pub use tower_mq_trace::{self as trace, Trace, TraceContext, TraceLayer};
 

@@ -16,6 +16,8 @@
 
 #[cfg(feature = "breaker")]
 pub use crate::BreakerLayer;
+#[cfg(feature = "dead-letter")]
+pub use crate::DeadLetterLayer;
 #[cfg(feature = "dedup")]
 pub use crate::DedupLayer;
 #[cfg(feature = "json")]
@@ -24,8 +26,6 @@ pub use crate::Json;
 pub use crate::MetricsLayer;
 #[cfg(feature = "partition")]
 pub use crate::PartitionLayer;
-#[cfg(feature = "settle")]
-pub use crate::SettleLayer;
 #[cfg(feature = "trace")]
 pub use crate::TraceLayer;
 pub use crate::source::Source as _;
@@ -36,3 +36,5 @@ pub use crate::{Backoff, RetryLayer};
 pub use crate::{
     BoxError, Bytes, Delivery, Drain, ErrorPolicy, FailureExt as _, Headers, Message, Outcome, serve,
 };
+#[cfg(feature = "settle")]
+pub use crate::{CatchPanicLayer, SettleLayer};

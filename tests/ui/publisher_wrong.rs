@@ -1,12 +1,7 @@
 //! A publisher of dead letters takes publications.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use tower::{ServiceBuilder, service_fn};
-use tower_mq::{BoxError, Message, SettleLayer, handler, serve, source::Source};
-
-use stand_in::DeadLetterLayer;
+use tower_mq::{BoxError, DeadLetterLayer, Message, SettleLayer, handler, serve, source::Source};
 
 async fn handle(_: String) {}
 

@@ -5,14 +5,12 @@
 
 mod answer;
 mod batch;
-mod dead_letter;
 mod dedup;
 mod look;
 mod retry;
 
 pub use answer::AnswerLayer;
 pub use batch::BatchLayer;
-pub use dead_letter::DeadLetterLayer;
 pub use dedup::DedupLayer;
 pub use look::{BreakerLayer, TraceLayer};
 pub use retry::{Backoff, RetryLayer};
