@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 use tower::{BoxError, ServiceBuilder, timeout::TimeoutLayer};
 use tower_mq::{
-    Batch, ClosedBy, FailureExt, Message, PartitionLayer, SettleLayer, batch::BatchLayer, handler, serve,
+    Batch, BatchLayer, ClosedBy, FailureExt, Message, PartitionLayer, SettleLayer, handler, serve,
     source::memory,
 };
 

@@ -96,7 +96,7 @@ pub mod testing;
 pub use bytes::Bytes;
 pub use serve::{Ended, Report, Serve, ServeError, serve};
 #[cfg(feature = "batch")]
-pub use tower_mq_batch as batch;
+pub use tower_mq_batch::{self as batch, BatchLayer, Batcher};
 #[cfg(feature = "breaker")]
 pub use tower_mq_breaker::{self as breaker, Breaker, BreakerLayer};
 #[cfg(feature = "dead-letter")]

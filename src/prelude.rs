@@ -14,6 +14,8 @@
 //! # let _ = handler(book);
 //! ```
 
+#[cfg(feature = "batch")]
+pub use crate::BatchLayer;
 #[cfg(feature = "breaker")]
 pub use crate::BreakerLayer;
 #[cfg(feature = "dead-letter")]
