@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+pub mod contract;
+
 use std::{
     pin::Pin,
     task::{Context, Poll},
