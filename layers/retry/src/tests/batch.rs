@@ -118,3 +118,17 @@ async fn members_whose_generation_has_ended_are_released_and_the_others_are_trie
     assert_eq!(tower_mq_delivery::Failure::find(&**gone), Some(&Outcome::Release));
     assert!(matches!(results[1..], [Ok(Outcome::Release), Ok(Outcome::Ack)]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_never_ready_again_fails_only_the_members_that_are_not_decided() {
+    let (mut service, mut handle) =
+        tower_test::mock::spawn_layer::<Batch<Message>, Outcomes, _>(RetryLayer::in_place(backoff()));
+    assert!(service.poll_ready().is_ready());
+    let mut response = task::spawn(service.call(batch(&Source::new(), &["a", "b"])));
+    assert_pending!(response.poll());
+    let (_, first) = handle.next_request().await.expect("called");
+    first.send_response(Outcomes::Each(vec![Ok(Outcome::Ack), Err(down())]));
+    assert_pending!(response.poll());
+    handle.send_error("gone");
+    assert_eq!(told(response.await.expect("one for each")), ["ack", "gone"]);
+}
