@@ -141,3 +141,89 @@ async fn batches_of_lanes_keep_the_order_of_each_key_also_under_a_layer_that_clo
         assert!(sizes.iter().filter(|size| **size == 5).count() >= 30, "they fill: {sizes:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn lanes_that_take_what_is_there_wait_for_nothing() {
+    for moves in [false, true] {
+        let start = tokio::time::Instant::now();
+        let handler = service_fn(async |_: Batch<Message>| Ok::<_, BoxError>(()));
+        let batches = BatchLayer::new(50).wait(ms(3_600_000)).ready().layer(handler);
+        let lanes = PartitionLayer::by_key(2);
+        let mut service = match moves {
+            true => tower::util::BoxCloneService::new(lanes.layer(Moves(batches))),
+            false => tower::util::BoxCloneService::new(lanes.layer(batches)),
+        };
+        for n in 0..10 {
+            let message = Message::builder("").key(n.to_string()).build();
+            assert_eq!(
+                service.ready().await.expect("ready").call(message).await.expect("handled"),
+                Outcome::Ack
+            );
+        }
+        assert_eq!(start.elapsed(), ms(0));
+    }
+}
+
+/// Real threads, real time: what is left to chance here is seen as a member that is never answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_lanes_on_many_threads_lose_nobody() {
+    let recorder = Recorder::new();
+    let handler = service_fn(async |batch: Batch<Message>| {
+        if batch.len() % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        match batch.len() % 5 {
+            4 => Err("on purpose".into()),
+            _ => Ok::<_, BoxError>(()),
+        }
+    });
+    for layer in [BatchLayer::new(7).wait(ms(1)), BatchLayer::new(7).ready().capacity(20)] {
+        let service = layer.layer(recorder.layer(handler));
+        let queue = Arc::new(Queue::new(64));
+        let lanes = (0..8).map(|name| {
+            let (mut service, lane) = (service.clone(), queue.lane());
+            tokio::spawn(async move {
+                let mut open = Vec::new();
+                for n in 0..400_usize {
+                    let message =
+                        lane.take(Message::builder(n.to_be_bytes().to_vec()).key(format!("{name}")));
+                    let answer = service.ready().await.expect("ready").call(message);
+                    match n % 11 {
+                        0 => drop(answer),
+                        1 => drop(tokio::time::timeout(ms(0), answer).await),
+                        _ => open.push(answer),
+                    }
+                    if n % 17 == 0 {
+                        lane.turns.idle();
+                    }
+                    if open.len() > 5 {
+                        let _answer = open.remove(n % 5).await;
+                        for answer in open.drain(..) {
+                            let _answer = answer.await;
+                        }
+                    }
+                }
+                lane.turns.idle();
+                for answer in open {
+                    let _answer = answer.await;
+                }
+            })
+        });
+        for lane in lanes.collect::<Vec<_>>() {
+            lane.await.expect("no panic");
+        }
+        // The last tasks may have told their members, and not come to rest yet.
+        while service.owners().remembered() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(service.owners().holds_nothing());
+    }
+    assert_eq!(recorder.peak_of_a_key(), 1, "one batch of a lane at a time");
+}
+
+#[tokio::test]
+async fn it_fits_where_services_are_shared_between_threads() {
+    let handler = service_fn(async |_: Batch<Message>| Ok::<_, BoxError>(()));
+    let service = tower::util::BoxCloneSyncService::new(BatchLayer::new(1).layer(handler));
+    assert_eq!(service.oneshot(Message::new("0")).await.expect("handled"), Outcome::Ack);
+}
