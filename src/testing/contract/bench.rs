@@ -277,7 +277,13 @@ impl<'a, R: Rig> Bench<'a, R> {
             }
         });
         match timeout(patience, over).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // Handed out before the end was known.
+                let (stale, early) =
+                    open.early.drain(..).partition::<VecDeque<_>, _>(|early| early.message().is_stale());
+                (open.early, open.dropped) = (early, open.dropped + stale.len());
+                Ok(())
+            }
             Err(_) => self.fault("the connection was cut, and the generation of its deliveries lives on"),
         }
     }
