@@ -9,7 +9,7 @@ use crate::{convention::OTHER, destinations::Destination, own};
 
 /// So many lanes have series of their own; those after them share one.
 pub(crate) const LANES: usize = 256;
-const REASONS: usize = 7;
+const REASONS: usize = 8;
 
 /// The handles for what is reported of one source. Counters are made together, so that each begins at zero and its
 /// first increase is seen.
@@ -131,12 +131,13 @@ impl Destination {
     fn batch<'a>(&self, events: &'a Events, closed_by: ClosedBy) -> &'a Histogram {
         let (place, reason) = match closed_by {
             ClosedBy::Size => (0, "size"),
-            ClosedBy::Wait => (1, "wait"),
-            ClosedBy::Idle => (2, "idle"),
-            ClosedBy::Window => (3, "window"),
-            ClosedBy::Drain => (4, "drain"),
-            ClosedBy::Generation => (5, "generation"),
-            _ => (6, OTHER),
+            ClosedBy::Bytes => (1, "bytes"),
+            ClosedBy::Wait => (2, "wait"),
+            ClosedBy::Idle => (3, "idle"),
+            ClosedBy::Window => (4, "window"),
+            ClosedBy::Groups => (5, "groups"),
+            ClosedBy::Drain => (6, "drain"),
+            _ => (7, OTHER),
         };
         events.batches[place]
             .get_or_init(|| histogram!(own::BATCH_SIZE, self.labels_with(own::CLOSED_BY, reason)))

@@ -39,29 +39,34 @@ impl Shared {
         let origin = message.origin();
         match self.0.known(origin) {
             Some(destination) => destination,
-            None => self.meet(origin, observing),
+            None if observing => self.meet_and_observe(origin),
+            None => self.0.meet(origin),
         }
     }
 
     #[cold]
-    fn meet(self: &Arc<Self>, origin: &Origin, observing: bool) -> &Arc<Destination> {
-        let destination = self.0.meet(origin);
-        if observing {
-            destination.show_window(origin);
-            // Messages that no source made share one origin without a name, which is there for ever and reports
-            // nothing of a source.
-            if !origin.name().is_empty() {
-                origin.observe(self.clone());
-                destination.events();
-            }
+    fn meet_and_observe(self: &Arc<Self>, origin: &Origin) -> &Arc<Destination> {
+        // Messages that no source made share one origin without a name, which is there for ever and reports nothing of
+        // a source.
+        if !origin.name().is_empty() {
+            origin.observe(self.clone());
         }
+        self.meet(origin)
+    }
+
+    #[cold]
+    fn meet(&self, origin: &Origin) -> &Arc<Destination> {
+        let destination = self.0.meet(origin);
+        destination.show_window(origin);
+        // So that counters begin at zero, and their first increase is seen.
+        destination.events();
         destination
     }
 }
 
 impl Observer for Shared {
     fn event(&self, origin: &Origin, event: &Event<'_>) {
-        let destination = self.0.known(origin).unwrap_or_else(|| self.0.meet(origin));
+        let destination = self.0.known(origin).unwrap_or_else(|| self.meet(origin));
         destination.record(event);
     }
 }

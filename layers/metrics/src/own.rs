@@ -59,7 +59,7 @@ pub const BATCH_BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 20
 pub const OUTCOME: &str = "tower_mq.outcome";
 /// The number of a lane, from 0.
 pub const LANE: &str = "tower_mq.lane";
-/// Why a batch was closed: `size`, `wait`, `idle`, `window`, `drain` or `generation`.
+/// Why a batch was closed: `size`, `bytes`, `wait`, `idle`, `window`, `groups` or `drain`.
 pub const CLOSED_BY: &str = "tower_mq.closed_by";
 
 /// Tells the recorder the units.

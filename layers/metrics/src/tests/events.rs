@@ -105,7 +105,8 @@ fn batches_are_measured_by_what_closed_them() {
             (ClosedBy::Idle, "idle"),
             (ClosedBy::Window, "window"),
             (ClosedBy::Drain, "drain"),
-            (ClosedBy::Generation, "generation"),
+            (ClosedBy::Bytes, "bytes"),
+            (ClosedBy::Groups, "groups"),
         ];
         for ((closed_by, name), size) in names.into_iter().zip(1..) {
             let batch = &Batch::new(vec![Message::new("tea"); size], closed_by);
@@ -123,6 +124,7 @@ fn what_is_set_on_serve_and_by_the_layer_is_told_once() {
         let source = observed(&layer);
         report(&source, &Event::Reconnecting { attempt: 1, error: &"down".into() });
         assert_eq!(recorder.counter("tower_mq.connect.failures"), 1, "before the first delivery");
+        assert_eq!(recorder.gauge("tower_mq.window.size"), Some(8.0));
         ack(&layer, &source, None).await;
         ack(&layer.clone(), &source, None).await;
         assert!(!source.0.origin().observe(layer.observer().shared()));
