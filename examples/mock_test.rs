@@ -46,7 +46,7 @@ async fn main() -> Result<(), BoxError> {
 mod tests {
     use tokio::time::Instant;
     use tower::ServiceExt;
-    use tower_mq::testing::{Gate, Probe, Script, assert_settled, delivery, gate, source};
+    use tower_mq::testing::{Gate, Probe, Reply, Script, assert_settled, delivery, gate, source};
 
     use super::*;
 
@@ -114,13 +114,29 @@ mod tests {
 
     /// A lost connection: what ran is settled in vain, and the broker sends it again.
     #[tokio::test(start_paused = true)]
-    async fn a_settlement_after_the_connection_was_lost_is_stale() {
+    async fn an_order_whose_connection_was_lost_is_handled_again() {
         let (script, gate) = served();
         let probe = script.deliver(order("alice", "3"));
         let running = gate.next().await;
-        script.new_generation();
+        script.disconnect();
         running.answer(Outcome::Ack);
-        probe.settled().await;
-        assert!(probe.is_stale());
+        let again = gate.next().await;
+        assert!(again.request().redelivered() && probe.is_stale());
+        again.answer(Outcome::Ack);
+        let again = probe.again().expect("it came again");
+        assert_eq!(again.settled().await, Some(Outcome::Ack));
+    }
+
+    /// A broker that is slow to confirm holds up nobody, and a duplicate is one more order.
+    #[tokio::test(start_paused = true)]
+    async fn orders_go_on_while_the_broker_is_slow() {
+        let (script, gate) = served();
+        script.reply_with(Reply::confirmed().after(Duration::from_secs(60)));
+        let (start, orders) = (Instant::now(), script.deliver_twice(order("alice", "3")));
+        for order in orders {
+            gate.next().await.answer(Outcome::Ack);
+            order.settled().await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

@@ -1,7 +1,18 @@
 //! What tests of stacks, handlers and layers need.
 //!
-//! It is all of `tower-mq-testing`, whose table says what is for what, and the scripted stream as a [`Source`]:
-//! `serve` runs a stack over it.
+//! It is all of `tower-mq-testing`, the scripted stream as a [`Source`], so that `serve` runs a stack over it, and the
+//! check of a source's contract.
+//!
+//! | to test | use |
+//! |---|---|
+//! | a whole stack | [`source()`], a [`Script`] and a [`Probe`] for each delivery |
+//! | what it does when connections are lost, messages come twice, settlements fail | the faults of the [`Script`], and [`Reply`] |
+//! | one service | [`delivery()`] |
+//! | when a handler ends, and in which order | [`gate()`] |
+//! | how many run at a time, per key and in all | [`Recorder`] |
+//! | a layer of your own | [`contract::check`], and [`turn()`] |
+//! | a source of your own | [`contract::source`], and a [`contract::Rig`] |
+//! | a stack on a broker, without one | [`memory::Broker`](crate::source::memory::Broker) |
 //!
 //! ```
 //! use tower::ServiceBuilder;
@@ -36,6 +47,7 @@ use std::{
 };
 
 use futures_core::Stream;
+use tokio::time::Instant;
 pub use tower_mq_testing::*;
 
 use crate::{
@@ -81,6 +93,8 @@ impl ScriptedSource {
     fn tell_generation(&mut self) {
         let generation = self.stream.generation().number();
         if generation != std::mem::replace(&mut self.generation, generation) {
+            let error = SharedError::from(BoxError::from("the script lost the connection"));
+            self.control.reconnecting(Instant::now(), 0, error);
             self.control.connected(generation);
         }
     }

@@ -1,17 +1,22 @@
 //! What became of one delivery.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
-use tower_mq_delivery::{
-    Acker, Delivery, Event, Generation, Message, Outcome, Settle, Settlement, Settling, Token,
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
 };
+use tower_mq_delivery::{
+    Acker, Delivery, Event, Generation, Message, Outcome, Settle, SettleError, Settlement, Settling, Token,
+};
+
+use crate::reply::{Reply, When};
 
 /// A delivery that no source made, and its probe.
 pub fn delivery(message: Message) -> (Delivery, Probe) {
     let probe = Probe::default();
-    let duty = Duty { probe: probe.clone(), generation: message.generation().clone(), settled: None };
+    let duty = Duty { probe: probe.clone(), generation: message.generation().clone(), place: None };
     (Delivery::new(message, Acker::new(Arc::new(duty), 0)), probe)
 }
 
@@ -32,6 +37,14 @@ struct Seen {
     dropped: Option<Instant>,
     stale: bool,
     times: usize,
+    /// What its settlement is answered.
+    reply: Option<Reply>,
+    told: Option<Result<Settlement, SettleError>>,
+    held: Option<Held>,
+    /// What was handed out, by a scripted source.
+    message: Option<Message>,
+    /// Of the next delivery of the same message.
+    again: Option<Probe>,
 }
 
 impl Probe {
@@ -53,6 +66,28 @@ impl Probe {
     /// It reached its source after its generation had ended.
     pub fn is_stale(&self) -> bool {
         self.0.seen.lock().stale
+    }
+
+    /// What its source answered to its settlement, as soon as it has: see [`reply_with`](Self::reply_with).
+    pub fn told(&self) -> Option<Result<Settlement, SettleError>> {
+        self.0.seen.lock().told.clone()
+    }
+
+    /// From now on, what its settlement is answered. Default: that it is confirmed, or what the script says.
+    pub fn reply_with(&self, reply: Reply) {
+        self.0.seen.lock().reply = Some(reply);
+    }
+
+    /// Gives the answer to a settlement that is [held](Reply::held). `false`: there is none, or its generation has ended.
+    pub fn let_through(&self) -> bool {
+        let held = self.0.seen.lock().held.take();
+        held.is_some_and(|held| held.tell(self))
+    }
+
+    /// The next delivery of its message, if a script lets it come again ([`Script::disconnect`](crate::Script::disconnect),
+    /// [`Script::deliver_again`](crate::Script::deliver_again)).
+    pub fn again(&self) -> Option<Self> {
+        self.0.seen.lock().again.clone()
     }
 
     /// When it was handed out by a scripted source.
@@ -132,8 +167,44 @@ impl Probe {
         }
     }
 
-    pub(crate) fn taken(&self) {
-        self.0.seen.lock().taken = Some(Instant::now());
+    pub(crate) fn taken(&self, message: Message) {
+        let mut seen = self.0.seen.lock();
+        (seen.taken, seen.message) = (Some(Instant::now()), Some(message));
+    }
+
+    /// Whether it is a clone of that one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What was handed out.
+    pub(crate) fn message(&self) -> Option<Message> {
+        self.0.seen.lock().message.clone()
+    }
+
+    /// Its message comes again: the probe of that.
+    pub(crate) fn comes_again(&self) -> Self {
+        let next = Self::default();
+        // The last one that is known of goes before it.
+        let mut last = self.clone();
+        while let Some(again) = last.again() {
+            last = again;
+        }
+        last.0.seen.lock().again = Some(next.clone());
+        next
+    }
+
+    /// Its connection is gone: nobody will answer.
+    pub(crate) fn cut(&self) {
+        let held = self.0.seen.lock().held.take();
+        if let Some(held) = held {
+            held.tell(self);
+        }
+    }
+
+    fn answered(&self, told: Result<Settlement, SettleError>) {
+        self.0.seen.lock().told = Some(told);
+        self.0.changed.notify_waiters();
     }
 
     fn reached(&self, outcome: Option<Outcome>, stale: bool) {
@@ -151,29 +222,75 @@ impl Probe {
     }
 }
 
-/// What is told when a delivery is done with.
-pub(crate) type Done = Box<dyn Fn() + Send + Sync>;
+/// How far a delivery has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It reached its source.
+    Decided,
+    /// Its source has answered: it is done with.
+    Told,
+}
+
+/// Where a delivery comes from.
+pub(crate) trait Place: Send + Sync {
+    /// What settlements are answered there.
+    fn reply(&self) -> Option<Reply>;
+
+    /// A delivery from there has come so far.
+    fn reached(&self, stage: Stage);
+}
 
 /// Settles one delivery: tells its probe.
 pub(crate) struct Duty {
     pub(crate) probe: Probe,
     pub(crate) generation: Arc<Generation>,
-    pub(crate) settled: Option<Done>,
+    pub(crate) place: Option<Arc<dyn Place>>,
 }
 
 impl Duty {
     fn reached(&self, outcome: Option<Outcome>) -> Settling {
         let stale = self.generation.is_over();
-        let settlement = if stale { Settlement::Stale } else { Settlement::Confirmed };
+        let Reply { told, when } = match (&outcome, stale) {
+            (_, true) => Reply::stale(),
+            (None, _) => Reply::confirmed(),
+            (Some(_), _) => self.reply(),
+        };
+        let settlement = match (&told, when) {
+            (Ok(settlement), When::Now) => *settlement,
+            _ => Settlement::HandedOver,
+        };
         self.generation.origin().report(&match &outcome {
             Some(outcome) => Event::Settled { outcome, settlement },
             None => Event::Dropped,
         });
         self.probe.reached(outcome, stale);
-        if let Some(settled) = &self.settled {
-            settled();
+        if let Some(place) = &self.place {
+            place.reached(Stage::Decided);
         }
-        Settling::done(Ok(settlement))
+        let (sender, settling) = Settling::pending();
+        let generation = self.generation.clone();
+        let held = Held { sender, told: told.clone(), generation, place: self.place.clone() };
+        match when {
+            When::Now => {
+                held.tell(&self.probe);
+                return Settling::done(told);
+            }
+            When::After(time) => {
+                let probe = self.probe.clone();
+                tokio::spawn(async move {
+                    // Either way: told says whether it is too late.
+                    let _ended = tokio::time::timeout(time, held.generation.over()).await;
+                    held.tell(&probe);
+                });
+            }
+            When::LetThrough => self.probe.0.seen.lock().held = Some(held),
+        }
+        settling
+    }
+
+    fn reply(&self) -> Reply {
+        let of_probe = self.probe.0.seen.lock().reply.clone();
+        of_probe.or_else(|| self.place.as_ref()?.reply()).unwrap_or(Reply::confirmed())
     }
 }
 
@@ -184,6 +301,36 @@ impl Settle for Duty {
 
     fn dropped(&self, _: Token) -> Settling {
         self.reached(None)
+    }
+}
+
+/// An answer that is still to be given.
+struct Held {
+    sender: oneshot::Sender<Result<Settlement, SettleError>>,
+    told: Result<Settlement, SettleError>,
+    generation: Arc<Generation>,
+    place: Option<Arc<dyn Place>>,
+}
+
+impl Held {
+    /// `false`: its generation has ended.
+    fn tell(self, probe: &Probe) -> bool {
+        let stale = matches!(self.told, Ok(Settlement::Stale));
+        let in_time = stale || !self.generation.is_over();
+        let told = if in_time { self.told } else { Err(SettleError::Ended) };
+        probe.answered(told.clone());
+        if let Some(place) = &self.place {
+            place.reached(Stage::Told);
+        }
+        // Nobody may want to know.
+        let _ = self.sender.send(told);
+        in_time
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&self.told).finish()
     }
 }
 
