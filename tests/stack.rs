@@ -19,13 +19,13 @@ use tower::{
     util::{BoxCloneService, BoxCloneSyncService, BoxService},
 };
 use tower_mq::{
-    Acker, Attempt, Batch, BoxError, DeadLetterLayer, Delivery, ErrorPolicy, Failure, FailureExt,
-    FromMessage, Key, LaneKey, Message, MetricsLayer, Outcome, PartitionLayer, Publication, Receipt,
-    Rejection, Settle, SettleLayer, Settled, Settlement, Settling, Token, handler, serve,
-    source::from_stream,
+    Acker, AnswerLayer, Attempt, Backoff, Batch, BatchLayer, BoxError, BreakerLayer, DeadLetterLayer,
+    Delivery, ErrorPolicy, Failure, FailureExt, FromMessage, Key, LaneKey, Message, MetricsLayer, Outcome,
+    PartitionLayer, Publication, Receipt, Rejection, RetryLayer, Settle, SettleLayer, Settled, Settlement,
+    Settling, Token, TraceLayer, handler, serve, source::from_stream,
 };
 
-use stand_in::{AnswerLayer, Backoff, BatchLayer, BreakerLayer, DedupLayer, RetryLayer, TraceLayer};
+use stand_in::DedupLayer;
 
 /// What is asked of a handler, and what the broker must hear of it.
 const SCRIPT: [(&[u8], &str); 5] = [

@@ -27,8 +27,7 @@ const MISTAKES: [(&str, usize, usize); 21] = [
     ("plain_stream", 1, 36),
     ("publisher_wrong", 1, 13),
     ("request_replaced", 2, 50),
-    // 39, and 8 that the compiler spends on the source of a layer of the same crate.
-    ("retry_outside_settle", 2, 47),
+    ("retry_outside_settle", 2, 39),
     ("returns_number", 2, 59),
     ("returns_result_number", 2, 59),
     ("settle_missing", 3, 50),

@@ -1,14 +1,11 @@
 //! A batch layer, and a handler of single messages.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use std::time::Duration;
 
 use tower::ServiceBuilder;
-use tower_mq::{PartitionLayer, SettleLayer, handler, serve, source::Source};
-
-use stand_in::{Backoff, BatchLayer, RetryLayer};
+use tower_mq::{
+    Backoff, BatchLayer, PartitionLayer, RetryLayer, SettleLayer, handler, serve, source::Source,
+};
 
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
 

@@ -1,14 +1,9 @@
 //! A handler of batches, and no batch layer.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use std::time::Duration;
 
 use tower::ServiceBuilder;
-use tower_mq::{Batch, PartitionLayer, SettleLayer, handler, serve, source::Source};
-
-use stand_in::{Backoff, RetryLayer};
+use tower_mq::{Backoff, Batch, PartitionLayer, RetryLayer, SettleLayer, handler, serve, source::Source};
 
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
 

@@ -1,14 +1,9 @@
 //! An optional layer over a service of other types.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use std::{io, time::Duration};
 
 use tower::ServiceBuilder;
-use tower_mq::{Message, SettleLayer, serve, source::Source};
-
-use stand_in::{Backoff, RetryLayer};
+use tower_mq::{Backoff, Message, RetryLayer, SettleLayer, serve, source::Source};
 
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
 

@@ -1,12 +1,7 @@
 //! Partition inside Batch: a batch has no key.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use tower::ServiceBuilder;
-use tower_mq::{Batch, PartitionLayer, SettleLayer, handler, serve, source::Source};
-
-use stand_in::BatchLayer;
+use tower_mq::{Batch, BatchLayer, PartitionLayer, SettleLayer, handler, serve, source::Source};
 
 async fn handle_all(_: Batch<String>) {}
 

@@ -1,14 +1,9 @@
 //! A delivery cannot be retried: it is settled once.
 
-#[path = "../support/stand_in/mod.rs"]
-mod stand_in;
-
 use std::time::Duration;
 
 use tower::ServiceBuilder;
-use tower_mq::{SettleLayer, handler, serve, source::Source};
-
-use stand_in::{Backoff, RetryLayer};
+use tower_mq::{Backoff, RetryLayer, SettleLayer, handler, serve, source::Source};
 
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
 

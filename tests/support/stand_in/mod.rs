@@ -3,14 +3,6 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, missing_debug_implementations)]
 
-mod answer;
-mod batch;
 mod dedup;
-mod look;
-mod retry;
 
-pub use answer::AnswerLayer;
-pub use batch::BatchLayer;
 pub use dedup::DedupLayer;
-pub use look::{BreakerLayer, TraceLayer};
-pub use retry::{Backoff, RetryLayer};
