@@ -36,6 +36,7 @@ where
             Ok(_receipt) => {
                 let (destination, attempt) = (message.destination(), message.attempt());
                 tracing::warn!(%destination, attempt, %reason, "a message was rejected, and its copy is with the dead letters");
+                message.set_dead_lettered();
                 message.origin().report(&Event::DeadLettered { message: &message, reason: &reason });
                 return Outcome::Ack;
             }

@@ -134,3 +134,13 @@ async fn what_the_handler_holds_is_free_before_the_copy_is_published() {
     let ready = stack.enter(|cx, mut stack| Service::<Message>::poll_ready(&mut *stack, cx));
     assert!(matches!(ready, Poll::Ready(Ok(()))), "the place under the limit is free");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_knows_whether_it_is_acked_for_its_copy() {
+    for (act, outcome, copied) in [(Confirm, Outcome::Ack, true), (NeverReady, Outcome::Release, false)] {
+        let (target, source) = (Target::new([act; 8]), Source::new());
+        let message = source.message();
+        let answer = layer(&target).layer_fn(rejects).oneshot(message.clone()).await.expect("decided");
+        assert_eq!((answer, message.is_dead_lettered()), (outcome, copied), "{act:?}");
+    }
+}
