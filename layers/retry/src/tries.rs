@@ -112,8 +112,11 @@ impl<W: Work> Tries<W> {
 
     /// What the next try is given; `Err`: there is none, and this is the answer.
     pub(crate) fn next(&mut self) -> Result<W, Answer<W>> {
-        let messages = self.work.messages();
-        if messages.iter().any(Message::is_stale) {
+        // Meanwhile it waited for the service.
+        if is_in_vain(&self.work) {
+            return Err(self.in_vain());
+        }
+        if self.work.messages().iter().any(Message::is_stale) {
             // Somebody else has them, or will. Nobody judges their error any more.
             let gone = Err(Failure::release("the connection of the message is gone").into());
             if self.work.narrow(gone, &mut self.aside, &mut |message, _| !message.is_stale()).is_some() {

@@ -93,6 +93,26 @@ async fn a_message_that_becomes_stale_while_it_waits_for_the_service_is_not_hand
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_try_begins_when_the_stack_drains_while_it_waits_for_the_service() {
+    let (mut service, mut handle) =
+        tower_test::mock::spawn_layer::<Message, (), _>(RetryLayer::in_place(super::backoff()));
+    let source = Source::new();
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let mut response = task::spawn(service.call(source.message("a")));
+    assert_pending!(response.poll());
+    handle.next_request().await.expect("called").1.send_error("down");
+    assert_pending!(response.poll());
+    tokio::time::advance(super::MS * 11).await;
+    assert_pending!(response.poll(), "the service is busy");
+    source.origin().start_drain(Drain::Finish);
+    handle.allow(1);
+    assert_eq!(assert_ready_ok!(response.poll()), Outcome::Release);
+    drop((response, service));
+    assert!(handle.next_request().await.is_none(), "nothing was called");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_is_dropped_while_it_rests_leaves_nothing_behind() {
     let source = Source::new();
     let (mut service, gate) = gated(&RetryLayer::park(hourly()));
