@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder};
 use tower_mq::{
-    Backoff, BoxError, Delivery, Drain, Message, PartitionLayer, RetryLayer, SettleLayer, handler, serve,
-    source::memory::Broker, testing,
+    Backoff, Batch, BatchLayer, BoxError, Delivery, Drain, Message, PartitionLayer, RetryLayer, SettleLayer,
+    handler, serve, source::memory::Broker, testing,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -83,6 +83,35 @@ async fn requeue_gives_the_order_of_the_key_up() {
         let done = order(partition, RetryLayer::requeue(hourly())).await;
         assert_eq!(done.last().map(String::as_str), Some("a1"), "{done:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_failed_members_of_a_batch_are_tried_again_before_the_next_batch() {
+    let (broker, batches) = (Broker::new(), Arc::new(Mutex::new(Vec::new())));
+    for text in ["a1", "a2", "a3", "a4", "a5", "a6"] {
+        broker.publish("orders", Message::builder(text).key("a").build()).expect("published");
+    }
+    let seen = batches.clone();
+    let handle = move |batch: Batch<Message>| {
+        let text = |message: &Message| String::from_utf8_lossy(message.payload()).into_owned();
+        let texts: Vec<_> = batch.iter().map(text).collect();
+        seen.lock().push(texts.join(" "));
+        let first_try = |message: &Message| message.payload() == "a2" && message.tries() == 1;
+        let fails: Vec<_> = batch.iter().map(first_try).collect();
+        async move {
+            fails.into_iter().map(|fails| if fails { Err("not yet") } else { Ok(()) }).collect::<Vec<_>>()
+        }
+    };
+    let stack = ServiceBuilder::new()
+        .layer(PartitionLayer::by_key(2))
+        .layer(SettleLayer::new())
+        .layer(BatchLayer::new(3))
+        .layer(RetryLayer::in_place(hourly()))
+        .service(handler(handle));
+    let orders = broker.queue("orders").window(8).consume();
+    let report = serve(orders, stack).with_graceful_shutdown(broker.drained("orders")).await.expect("served");
+    assert_eq!(*batches.lock(), ["a1 a2 a3", "a2", "a4 a5 a6"]);
+    assert_eq!(report.counts.acked, 6);
 }
 
 /// Serves one message that fails, until something that happens after a second.

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use tokio::time::{Instant, advance};
 use tokio_test::{assert_pending, assert_ready, task};
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_mq_delivery::{BoxError, Circuit, Drain, Message, Outcome};
 use tower_mq_testing::Gated;
 use tower_test::mock;
@@ -142,17 +142,16 @@ async fn each_waits_for_the_end_of_its_own_source() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_inside_is_reserved_while_it_waits() {
-    let (service, mut handle) = mock::pair::<Message, Outcome>();
-    let mut service = quick().layer(service);
-    handle.allow(3);
+    let source = Source::new();
+    let fails = service_fn(|_: Message| async { Err::<Outcome, BoxError>(super::down()) });
+    let mut service = quick().layer(ConcurrencyLimit::new(fails, 1));
     for _ in 0..2 {
-        let response = service.ready().await.expect("ready").call(Message::new(""));
-        handle.next_request().await.expect("called").1.send_response(RETRY);
-        response.await.expect("answered");
+        let response = service.ready().await.expect("ready").call(source.message());
+        response.await.expect_err("it fails");
     }
     assert!(!is_ready(&mut service));
     let mut somebody_else = service.get_ref().clone();
-    assert!(is_ready(&mut somebody_else), "the third place is free");
+    assert!(is_ready(&mut somebody_else), "the only place is free");
 }
 
 #[tokio::test(start_paused = true)]
