@@ -52,7 +52,7 @@ enum State {
 }
 
 /// The lease of a [`MemoryStore`]: there is no other process that could break it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct MemoryLease(());
 
 impl MemoryStore {
@@ -315,3 +315,6 @@ impl Hasher for Hashed {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests;
