@@ -118,10 +118,12 @@ impl Owners {
         group: u64,
         place: OwnedSemaphorePermit,
     ) -> Result<Joined, SharedError> {
-        let (settings, now) = (&self.settings, Instant::now());
+        let settings = &self.settings;
         let (id, generation) = (message.turn().owner(), message.generation().clone());
         let drains = generation.origin().drain().is_some();
         let mut state = self.state.lock();
+        // Under the lock: a later batch of a group must not be due before an earlier one.
+        let now = Instant::now();
         let State { owners, held, number, warned, failed } = &mut *state;
         if let Some(error) = failed {
             let error = error.clone();

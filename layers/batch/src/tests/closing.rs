@@ -128,6 +128,18 @@ async fn what_is_held_back_between_lane_and_batch_is_waited_for_no_longer_than_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_holds_up_the_lane_until_a_member_is_answered_is_not_waited_for() {
+    let (handler, gate) = gate();
+    let (mut service, lane) = (BatchLayer::new(3).ready().layer(handler), Queue::new(256).lane());
+    let start = Instant::now();
+    let _first = join(&mut service, lane.message("0")).await;
+    let twin = lane.message("0, again");
+    let _stalled = twin.turn().stall();
+    assert_eq!(batch(&gate.next().await), (names(&["0"]), ClosedBy::Idle));
+    assert_eq!(start.elapsed(), ms(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_outside_of_any_driver_waits_for_nobody() {
     let (handler, gate) = gate();
     let mut service = BatchLayer::new(3).ready().layer(handler);
