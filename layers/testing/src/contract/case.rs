@@ -6,7 +6,9 @@ use std::{
     future::poll_fn,
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::{Arc, Weak},
+    task::Poll,
     time::Duration,
 };
 
@@ -154,7 +156,7 @@ impl<R: Request, S: Subject<R>> Case<R, S> {
         }
     }
 
-    /// Waits for a good response, with this decision.
+    /// Waits for a good response.
     pub(super) async fn good_response(&self, sent: Sent<S::Future>) -> Result<(), Fault> {
         let number = sent.get_ref().number;
         let Ok(response) = self.response(sent).await? else {
@@ -168,6 +170,37 @@ impl<R: Request, S: Subject<R>> Case<R, S> {
             return self.fault("it changed the decision: the inner service had acked");
         }
         Ok(())
+    }
+
+    /// Waits for several good responses: see [`together`](Self::together).
+    pub(super) async fn good_responses(
+        &self,
+        open: impl IntoIterator<Item = Sent<S::Future>>,
+    ) -> Result<(), Fault> {
+        self.together(open.into_iter().map(|sent| self.good_response(sent))).await
+    }
+
+    /// Goes on with all of them, as drivers do: one may run behind another.
+    pub(super) async fn together<F: Future<Output = Result<(), Fault>>>(
+        &self,
+        all: impl IntoIterator<Item = F>,
+    ) -> Result<(), Fault> {
+        let mut open: Vec<_> = all.into_iter().map(Strict::new).collect();
+        poll_fn(|cx| {
+            let mut failed = Ok(());
+            open.retain_mut(|one| match Pin::new(one).poll(cx) {
+                Poll::Ready(ended) => {
+                    failed = failed.clone().and(ended);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            match open.is_empty() || failed.is_err() {
+                true => Poll::Ready(failed),
+                false => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// Waits until nobody holds a reservation of the inner service.
@@ -184,6 +217,13 @@ impl<R: Request, S: Subject<R>> Case<R, S> {
     pub(super) async fn call(&self, service: &mut S) -> Result<(), Fault> {
         self.ready(service).await?;
         let sent = self.send(service);
+        self.good_response(sent).await
+    }
+
+    /// The same, with such a message.
+    pub(super) async fn call_odd(&self, service: &mut S, odd: Odd) -> Result<(), Fault> {
+        self.ready(service).await?;
+        let sent = self.send_odd(service, odd);
         self.good_response(sent).await
     }
 

@@ -56,11 +56,11 @@ where
         true => Some(case.send(&mut second)),
         false => None,
     };
-    let sent = case.send(&mut first);
-    case.good_response(sent).await?;
-    match early {
-        Some(early) => case.good_response(early).await?,
-        None => case.call(&mut second).await?,
+    let alone = early.is_none();
+    let sent = [Some(case.send(&mut first)), early];
+    case.good_responses(sent.into_iter().flatten()).await?;
+    if alone {
+        case.call(&mut second).await?;
     }
     drop((first, second));
     case.end().await

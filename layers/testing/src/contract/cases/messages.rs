@@ -63,28 +63,17 @@ where
 {
     let case = Case::<R, _>::new(case, layer, Plan::new(CAPACITY))?;
     let mut services = [(); 2].map(|()| case.service.clone());
-    for _ in 0..CAPACITY {
-        let mut open = Vec::new();
-        for (driver, service) in services.iter_mut().enumerate() {
-            let number = case.made();
+    for round in 0..CAPACITY {
+        let calls = services.iter_mut().enumerate().map(|(driver, service)| {
             let odd = Odd {
                 key: Some(b"the same".to_vec()),
-                id: Some(format!("message-{number}")),
+                id: Some(format!("message-{round}-{driver}")),
                 attempt: Some(1),
                 driver: Some(driver),
             };
-            case.ready(service).await?;
-            let mut sent = case.send_odd(service, odd);
-            if let Some(response) = sent.soon().await {
-                // The other driver waits for nothing.
-                drop(response);
-                continue;
-            }
-            open.push(sent);
-        }
-        for sent in open {
-            case.good_response(sent).await?;
-        }
+            case.call_odd(service, odd)
+        });
+        case.together(calls).await?;
     }
     drop(services);
     case.end().await
