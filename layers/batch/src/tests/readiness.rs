@@ -99,6 +99,26 @@ async fn readiness_that_nobody_needs_any_more_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn readiness_is_not_kept_for_a_batch_that_is_not_due_yet() {
+    let (handler, gate) = gate();
+    let limited = ServiceBuilder::new().concurrency_limit(1).service(handler);
+    let layer = BatchLayer::new(2).wait(super::ms(3_600_000)).group_by(|message| message.payload().clone());
+    let queue = Queue::new(256);
+    let (mut service, a, b) = (layer.layer(limited), queue.lane(), queue.lane());
+    let _two = [join(&mut service, a.message("0")).await, join(&mut service, a.message("0")).await];
+    let running = gate.next().await;
+    let gone = [join(&mut service, b.message("1")).await, join(&mut service, b.message("1")).await];
+    let _open = join(&mut service, b.message("2")).await;
+    rest().await;
+    drop(gone);
+    running.answer(Outcome::Ack);
+    rest().await;
+    let _next = [join(&mut service, a.message("3")).await, join(&mut service, a.message("3")).await];
+    rest().await;
+    assert_eq!(batch(&gate.try_next().expect("the place is free")).0, ["3", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_will_never_be_ready_is_told_to_all_who_wait_and_who_come() {
     let (handler, gate) = gate();
     let door = Door::new(handler);
