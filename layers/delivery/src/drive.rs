@@ -4,11 +4,11 @@ mod running;
 
 use std::{
     collections::VecDeque,
-    fmt, mem,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 use futures_buffered::FuturesUnordered;
@@ -129,15 +129,13 @@ where
 }
 
 /// How far a request got at once.
-enum Step<T, E> {
-    Answered(Result<T, E>),
-    Passed,
+enum Step<E> {
+    /// It was answered, or its turn was passed.
+    Done,
     Holds,
     NotReady,
     Failed(E),
 }
-
-type Next<R, T> = Poll<Option<(R, T)>>;
 
 impl<I, S, R> Drive<I, S, R>
 where
@@ -235,32 +233,24 @@ where
     #[inline(always)]
     fn take(&mut self, cx: &mut Context<'_>, moved: &mut bool) -> Poll<Result<bool, Stopped<S::Error>>> {
         let asked = self.held.is_some();
-        let mut next = self.next(cx);
-        match &next {
-            Poll::Ready(Some((_, tag))) if tag.is_cancelled() => {
-                self.let_go(next, Finished::Cancelled);
-                // As below.
-                return Poll::Ready(if asked { Err(Stopped::Broken) } else { Ok(true) });
-            }
-            Poll::Ready(Some(_)) => {}
-            Poll::Ready(None) => return Poll::Ready(Ok(false)),
-            Poll::Pending => return Poll::Pending,
+        if !asked && !ready!(self.next(cx)) {
+            return Poll::Ready(Ok(false));
+        }
+        if self.held.as_ref().is_some_and(|(_, tag)| tag.is_cancelled()) {
+            self.let_go(Finished::Cancelled);
+            // As below.
+            return Poll::Ready(if asked { Err(Stopped::Broken) } else { Ok(true) });
         }
         let (mut taken, mut called) = (None, false);
-        // One net for all three: it is not free, and they are seldom apart.
+        // One net for all of it: it is not free, and they are seldom apart.
         let step = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = match &next {
-                Poll::Ready(Some((_, tag))) => tag.enter(),
-                _ => None,
-            };
+            let _entered = self.held.as_ref().and_then(|(_, tag)| tag.enter());
             match self.service.poll_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Step::Failed(error),
                 Poll::Pending => return Step::NotReady,
             }
-            let Poll::Ready(Some((mut request, tag))) = mem::replace(&mut next, Poll::Pending) else {
-                return Step::NotReady;
-            };
+            let Some((mut request, tag)) = self.held.take() else { return Step::NotReady };
             taken = Some(tag);
             self.sequence += 1;
             let _theirs = request.message_mut().set_turn(self.turns.turn(self.sequence));
@@ -270,40 +260,47 @@ where
                 if let Some(tag) = taken.take() {
                     self.fresh.push_back((future, tag));
                 }
-                return Step::Passed;
+                return Step::Done;
             }
             self.head.set(Some(future));
-            match self.head.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
-                Some(Poll::Ready(output)) => {
-                    self.head.set(None);
-                    Step::Answered(output)
-                }
-                _ => Step::Holds,
+            let polled = self.head.as_mut().as_pin_mut().map(|future| future.poll(cx));
+            let Some(Poll::Ready(output)) = polled else { return Step::Holds };
+            self.head.set(None);
+            if let Some(tag) = taken.take() {
+                self.intake.done(tag, Finished::Answered(output));
             }
+            Step::Done
         }));
+        if let Ok(Step::Done) = step {
+            return Poll::Ready(Ok(true));
+        }
+        self.not_done(step, taken, called, cx, moved)
+    }
+
+    /// What is left to do for a request that was neither answered nor passed.
+    fn not_done(
+        &mut self,
+        step: Result<Step<S::Error>, Panic>,
+        taken: Option<I::Tag>,
+        called: bool,
+        cx: &mut Context<'_>,
+        moved: &mut bool,
+    ) -> Poll<Result<bool, Stopped<S::Error>>> {
         match (step, taken) {
-            (Ok(Step::Answered(output)), Some(tag)) => self.intake.done(tag, Finished::Answered(output)),
-            (Ok(Step::Passed), _) => {}
-            (Ok(Step::Failed(error)), _) => {
-                self.hold(next);
-                return Poll::Ready(Err(Stopped::Failed(error)));
-            }
-            (Ok(Step::Holds), Some(tag)) if tag.watch(cx.waker()) => {
-                self.holds = Some(tag);
-                return Poll::Ready(Ok(self.give_way(cx, moved)));
-            }
+            (Ok(Step::Failed(error)), _) => return Poll::Ready(Err(Stopped::Failed(error))),
             (Ok(_), Some(tag)) => {
+                if tag.watch(cx.waker()) {
+                    self.holds = Some(tag);
+                    return Poll::Ready(Ok(self.give_way(cx, moved)));
+                }
                 let finished = cancel(&mut self.head, &tag);
                 self.intake.done(tag, finished);
             }
             (Ok(_), None) => {
-                if let Poll::Ready(Some((_, tag))) = &next
-                    && tag.watch(cx.waker())
-                {
-                    self.hold(next);
+                if self.held.as_ref().is_some_and(|(_, tag)| tag.watch(cx.waker())) {
                     return Poll::Pending;
                 }
-                self.let_go(next, Finished::Cancelled);
+                self.let_go(Finished::Cancelled);
                 // The service may stand in line for a reservation, or have one. Idle, it would keep it from others for
                 // good.
                 return Poll::Ready(Err(Stopped::Broken));
@@ -312,7 +309,7 @@ where
                 log(empty(&mut self.head));
                 match taken {
                     Some(tag) => self.intake.done(tag, Finished::Panicked(panic)),
-                    None => self.let_go(next, Finished::Panicked(panic)),
+                    None => self.let_go(Finished::Panicked(panic)),
                 }
                 if !called {
                     return Poll::Ready(Err(Stopped::Broken));
@@ -322,35 +319,31 @@ where
         Poll::Ready(Ok(true))
     }
 
-    /// The request in hand, or the next one.
+    /// Takes the next request in hand. `false`: there will be none.
     #[inline(always)]
-    fn next(&mut self, cx: &mut Context<'_>) -> Next<R, I::Tag> {
-        if self.held.is_some() {
-            return Poll::Ready(self.held.take());
-        }
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.ended {
-            return Poll::Ready(None);
+            return Poll::Ready(false);
         }
-        let next = self.intake.poll_next(cx);
-        if !matches!(next, Poll::Ready(Some(_))) {
-            self.ended = next.is_ready();
-            self.turns.idle();
+        match self.intake.poll_next(cx) {
+            Poll::Ready(Some(next)) => {
+                self.held = Some(next);
+                return Poll::Ready(true);
+            }
+            Poll::Ready(None) => self.ended = true,
+            Poll::Pending => {}
         }
-        next
+        self.turns.idle();
+        match self.ended {
+            true => Poll::Ready(false),
+            false => Poll::Pending,
+        }
     }
 
-    /// Keeps the request in hand until the service is ready.
-    #[inline]
-    fn hold(&mut self, next: Next<R, I::Tag>) {
-        if let Poll::Ready(next) = next {
-            self.held = next;
-        }
-    }
-
-    /// Drops a request that was not handed to the service, and says why.
+    /// Drops the request in hand, which was not given to the service, and says why.
     #[cold]
-    fn let_go(&mut self, next: Next<R, I::Tag>, why: Finished<Result<S::Response, S::Error>>) {
-        if let Poll::Ready(Some((request, tag))) = next {
+    fn let_go(&mut self, why: Finished<Result<S::Response, S::Error>>) {
+        if let Some((request, tag)) = self.held.take() {
             drop(request);
             self.intake.done(tag, why);
         }

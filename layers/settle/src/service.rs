@@ -88,7 +88,7 @@ where
         if let Some(policy) = &self.settings.policy {
             message.set_policy(policy.clone());
         }
-        let kept = message.clone();
+        let kept = message.aside();
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(message))) {
             Ok(future) => ResponseFuture::new(Some(future), duty, kept, confirmed),
             Err(panic) => {

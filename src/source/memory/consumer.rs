@@ -125,20 +125,19 @@ impl Consumer {
         }
         let rest = if paused {
             Rest::End
-        } else if this.held.len() >= this.window {
+        } else if this.held >= this.window {
             Rest::Room
         } else {
             queue.line.wake_delayed();
-            if let Some(mut letter) = queue.line.pop() {
-                // Its last generation may be the end of a source and its observer, which may do anything.
-                let _dropped_unlocked = letter.message.generation().clone();
-                let message = letter.deliver(&self.connection.generation);
-                let token = this.held.insert(letter);
+            if let Some((token, letter)) = queue.line.take(self.subscription) {
+                let (message, replaced) = letter.deliver(self.connection.generation.clone());
+                this.held += 1;
                 if this.is_resting() {
                     queue.stir(self.subscription);
                 }
                 queue.wake_next(&mut wakes);
                 drop(state);
+                drop(replaced);
                 wakes.wake();
                 return Next::Delivery(Delivery::new(message, Acker::new(self.settle.clone(), token as u64)));
             }
@@ -225,7 +224,7 @@ impl Source for Consumer {
             return Poll::Ready(Err(broker::closed(this.control.origin().name())));
         }
         let queue = &mut state.queues[this.queue];
-        if queue.subscriptions.get_mut(this.subscription).is_some_and(|this| !this.held.is_empty()) {
+        if queue.subscriptions.get_mut(this.subscription).is_some_and(|this| this.held > 0) {
             let replaced = queue.rest(this.subscription, Rest::Settled, cx.waker(), &mut wakes);
             drop(state);
             drop(replaced);

@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, sync::Arc, time::SystemTime};
 
-use bytes::Bytes;
 use tower_mq_delivery::{
     ATTEMPT_HEADER, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_QUEUE, DEAD_LETTER_REASON, Generation, Message,
     Properties, Publication, Turn, Value,
@@ -20,6 +19,8 @@ pub(super) struct Letter {
     /// How often it came back.
     pub(super) returns: u32,
     pub(super) message: Message,
+    /// The subscription that holds it; `None`: it is in the line.
+    pub(super) holder: Option<usize>,
 }
 
 impl Letter {
@@ -27,25 +28,29 @@ impl Letter {
         self.failures.saturating_add(1)
     }
 
-    pub(super) fn key(&self) -> Option<Bytes> {
-        self.message.key().cloned()
+    /// It was handed out and comes back. Its place in the order.
+    pub(super) fn come_back(&mut self) -> u64 {
+        self.returns = self.returns.saturating_add(1);
+        self.holder = None;
+        self.sequence
     }
 
-    /// What a consumer is given: what was published, not a copy, unless somebody still holds it from before.
-    #[inline]
-    pub(super) fn deliver(&mut self, generation: &Arc<Generation>) -> Message {
-        self.message.deliver(generation, self.attempt(), self.returns > 0)
+    /// What a consumer is given: what was published, not a copy, unless somebody still holds it from before. And a
+    /// generation to be dropped when the lock is released.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, generation: Arc<Generation>) -> (Message, Arc<Generation>) {
+        self.message.deliver_in(generation, self.attempt(), self.returns > 0)
     }
+}
 
-    /// The dead letter of it.
-    pub(super) fn dead(&self, queue: &str, reason: &str) -> Message {
-        let headers = vec![
-            (DEAD_LETTER_REASON.into(), Value::Text(reason.to_owned().into())),
-            (DEAD_LETTER_ATTEMPTS.into(), Value::U32(self.attempt())),
-            (DEAD_LETTER_QUEUE.into(), Value::Text(queue.to_owned().into())),
-        ];
-        with(&self.message, headers)
-    }
+/// The dead letter of a message that was rejected in its `attempt`.
+pub(super) fn dead(message: &Message, queue: &str, attempt: u32, reason: &str) -> Message {
+    let headers = vec![
+        (DEAD_LETTER_REASON.into(), Value::Text(reason.to_owned().into())),
+        (DEAD_LETTER_ATTEMPTS.into(), Value::U32(attempt)),
+        (DEAD_LETTER_QUEUE.into(), Value::Text(queue.to_owned().into())),
+    ];
+    with(message, headers)
 }
 
 /// What is stored of a publication.

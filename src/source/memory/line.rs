@@ -3,21 +3,25 @@
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry};
 
 use bytes::Bytes;
+use slab::Slab;
 use tokio::time::Instant;
 use tower_mq_delivery::Message;
 
 use super::letter::Letter;
 
-/// What is in a queue and not handed out, in the order of the queue.
+/// The letters of a queue, and the order of those that are not handed out.
+///
+/// A letter stays in one place from the publisher to its last settlement; what moves is its number there.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     next: u64,
+    letters: Slab<Letter>,
     /// Never handed out.
-    fresh: VecDeque<Letter>,
+    fresh: VecDeque<usize>,
     /// Handed out before and given back, or at the head of its group at last: by its place in the order.
-    returned: BTreeMap<u64, Letter>,
+    returned: BTreeMap<u64, usize>,
     /// Not before this time.
-    delayed: BTreeMap<(Instant, u64), Letter>,
+    delayed: BTreeMap<(Instant, u64), usize>,
     groups: Option<HashMap<Bytes, Group>>,
     /// How many wait behind another of their group.
     behind: usize,
@@ -29,43 +33,47 @@ struct Group {
     /// How many of them are in the line, handed out, or delayed: one, unless groups began while more were out.
     ahead: usize,
     /// The others, in order.
-    behind: VecDeque<Letter>,
+    behind: VecDeque<usize>,
 }
 
 impl Line {
     /// Stores a message behind all others.
     pub(super) fn push(&mut self, message: Message) {
-        let letter = Letter { sequence: self.next, failures: 0, returns: 0, message };
+        let letter = Letter { sequence: self.next, failures: 0, returns: 0, holder: None, message };
         self.next += 1;
-        self.enter(letter);
+        let number = self.letters.insert(letter);
+        self.enter(number);
     }
 
-    fn enter(&mut self, letter: Letter) {
-        if let (Some(groups), Some(key)) = (&mut self.groups, letter.message.key()) {
+    fn enter(&mut self, number: usize) {
+        if let (Some(groups), Some(key)) = (&mut self.groups, self.letters[number].message.key()) {
             match groups.entry(key.clone()) {
                 Entry::Occupied(mut group) => {
                     self.behind += 1;
-                    return group.get_mut().behind.push_back(letter);
+                    return group.get_mut().behind.push_back(number);
                 }
                 Entry::Vacant(group) => group.insert(Group::default()).ahead = 1,
             }
         }
-        self.fresh.push_back(letter);
+        self.fresh.push_back(number);
     }
 
-    /// From now on, a key's messages are handed out one after the other. `out`: the keys of those that are handed out.
-    pub(super) fn group(&mut self, out: impl Iterator<Item = Bytes>) {
+    /// From now on, a key's messages are handed out one after the other.
+    pub(super) fn group(&mut self) {
         if self.groups.is_some() {
             return;
         }
         let mut groups = HashMap::<Bytes, Group>::new();
-        for key in out.chain(self.delayed.values().filter_map(Letter::key)) {
-            groups.entry(key).or_default().ahead += 1;
+        let out = self.letters.iter().filter(|(_, letter)| letter.holder.is_some()).map(|(number, _)| number);
+        for number in out.chain(self.delayed.values().copied()) {
+            if let Some(key) = self.letters[number].message.key() {
+                groups.entry(key.clone()).or_default().ahead += 1;
+            }
         }
         self.groups = Some(groups);
         let (returned, fresh) = (std::mem::take(&mut self.returned), std::mem::take(&mut self.fresh));
-        for letter in returned.into_values().chain(fresh) {
-            self.enter(letter);
+        for number in returned.into_values().chain(fresh) {
+            self.enter(number);
         }
     }
 
@@ -73,20 +81,23 @@ impl Line {
         self.groups.is_some()
     }
 
-    /// The first message that may be handed out.
+    /// Hands out the first message that may be.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<Letter> {
-        match self.returned.is_empty() {
+    pub(super) fn take(&mut self, holder: usize) -> Option<(usize, &mut Letter)> {
+        let number = match self.returned.is_empty() {
             true => self.fresh.pop_front(),
-            false => self.pop_first(),
-        }
+            false => self.take_first(),
+        }?;
+        let letter = &mut self.letters[number];
+        letter.holder = Some(holder);
+        Some((number, letter))
     }
 
     #[inline(never)]
-    fn pop_first(&mut self) -> Option<Letter> {
+    fn take_first(&mut self) -> Option<usize> {
         let first = self.returned.first_entry()?;
         match self.fresh.front() {
-            Some(fresh) if fresh.sequence < *first.key() => self.fresh.pop_front(),
+            Some(fresh) if self.letters[*fresh].sequence < *first.key() => self.fresh.pop_front(),
             _ => Some(first.remove()),
         }
     }
@@ -96,17 +107,24 @@ impl Line {
         !self.fresh.is_empty() || !self.returned.is_empty()
     }
 
-    /// A message that was handed out is done with: the next of its group may follow.
-    #[inline]
-    pub(super) fn done(&mut self, letter: &Letter) {
+    /// A message that is handed out.
+    pub(super) fn letter(&mut self, number: usize) -> &mut Letter {
+        &mut self.letters[number]
+    }
+
+    /// A message that was handed out is done with: the next of its group may follow. `None`: it is not there.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, number: usize) -> Option<Message> {
+        let Letter { message, .. } = self.letters.try_remove(number)?;
         if self.groups.is_some() {
-            self.follow(letter);
+            self.follow(&message);
         }
+        Some(message)
     }
 
     #[inline(never)]
-    fn follow(&mut self, letter: &Letter) {
-        let (Some(groups), Some(key)) = (&mut self.groups, letter.message.key()) else { return };
+    fn follow(&mut self, message: &Message) {
+        let (Some(groups), Some(key)) = (&mut self.groups, message.key()) else { return };
         let Some(group) = groups.get_mut(key) else { return };
         group.ahead -= 1;
         if group.ahead > 0 {
@@ -116,7 +134,7 @@ impl Line {
             Some(next) => {
                 group.ahead = 1;
                 self.behind -= 1;
-                self.returned.insert(next.sequence, next);
+                self.returned.insert(self.letters[next].sequence, next);
             }
             None => {
                 groups.remove(key);
@@ -125,15 +143,24 @@ impl Line {
     }
 
     /// A message that was handed out comes back to its place.
-    pub(super) fn put_back(&mut self, mut letter: Letter) {
-        letter.returns = letter.returns.saturating_add(1);
-        self.returned.insert(letter.sequence, letter);
+    pub(super) fn put_back(&mut self, number: usize) {
+        let sequence = self.letters[number].come_back();
+        self.returned.insert(sequence, number);
+    }
+
+    /// All that this one holds comes back to its place.
+    pub(super) fn put_back_all(&mut self, holder: usize) {
+        for (number, letter) in &mut self.letters {
+            if letter.holder == Some(holder) {
+                self.returned.insert(letter.come_back(), number);
+            }
+        }
     }
 
     /// A message that was handed out comes back to its place, not before `until`. Its group waits for it.
-    pub(super) fn put_off(&mut self, mut letter: Letter, until: Instant) {
-        letter.returns = letter.returns.saturating_add(1);
-        self.delayed.insert((until, letter.sequence), letter);
+    pub(super) fn put_off(&mut self, number: usize, until: Instant) {
+        let sequence = self.letters[number].come_back();
+        self.delayed.insert((until, sequence), number);
     }
 
     /// When the next delay is over.
@@ -142,21 +169,30 @@ impl Line {
     }
 
     /// Puts those whose delay is over back to their places.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wake_delayed(&mut self) {
-        if self.delayed.is_empty() {
-            return;
+        if !self.delayed.is_empty() {
+            self.wake_due();
         }
+    }
+
+    #[inline(never)]
+    fn wake_due(&mut self) {
         let now = Instant::now();
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
-            let letter = first.remove();
-            self.returned.insert(letter.sequence, letter);
+            let (_, sequence) = *first.key();
+            self.returned.insert(sequence, first.remove());
         }
     }
 
-    /// How many are here and not delayed, those behind another of their group included.
+    /// How many are here: in the line, delayed, and handed out.
+    pub(super) fn len(&self) -> usize {
+        self.letters.len()
+    }
+
+    /// How many are here and not delayed or handed out, those behind another of their group included.
     pub(super) fn ready(&self) -> usize {
         self.fresh.len() + self.returned.len() + self.behind
     }

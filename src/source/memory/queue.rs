@@ -112,8 +112,7 @@ impl Queue {
         }
         queue.max_attempts = self.max_attempts.or(queue.max_attempts);
         if self.grouped {
-            let held = queue.subscriptions.iter().flat_map(|(_, subscription)| &subscription.held);
-            queue.line.group(held.filter_map(|(_, letter)| letter.key()));
+            queue.line.group();
             queue.wake_next(wakes);
         }
         index

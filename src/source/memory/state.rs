@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 use tower_mq_delivery::{Generation, Message, Outcome, Settlement, Token};
 
 use super::{
-    letter::Letter,
+    letter,
     line::Line,
     subscription::{Rest, Subscription},
     wakes::Wakes,
@@ -96,7 +96,7 @@ impl State {
         queue.wake_next(wakes);
     }
 
-    /// What is decided about a delivery of the live generation. `done`: the letter, if the queue is done with it, to be
+    /// What is decided about a delivery of the live generation. `done`: the message, if the queue is done with it, to be
     /// dropped when the lock is released.
     #[inline(always)]
     pub(super) fn settle(
@@ -104,22 +104,22 @@ impl State {
         (queue, subscription): (usize, usize),
         token: Token,
         outcome: &Outcome,
-        done: &mut Option<Letter>,
+        done: &mut Option<Message>,
         wakes: &mut Wakes,
     ) -> Result<Decision, Settlement> {
         let index = queue;
         let queue = &mut self.queues[index];
-        let letter = queue.give_back(subscription, token, wakes).ok_or(Settlement::Stale)?;
-        if let Outcome::Ack = outcome {
-            queue.done(done.insert(letter), wakes);
-            return Ok(Decision::Stored);
+        let number = usize::try_from(token).map_err(|_| Settlement::Stale)?;
+        if !queue.give_back(subscription, wakes) {
+            return Err(Settlement::Stale);
         }
         match outcome {
-            Outcome::Retry { after } => return Ok(self.retry(index, letter, *after, done, wakes)),
-            Outcome::Reject { reason } => self.reject(index, done.insert(letter), reason, wakes),
+            Outcome::Ack => *done = queue.remove(number, wakes),
+            Outcome::Retry { after } => return Ok(self.retry(index, number, *after, done, wakes)),
+            Outcome::Reject { reason } => self.reject(index, number, reason, done, wakes),
             // Release, and outcomes that are still to be invented: nothing is lost.
             _ => {
-                queue.line.put_back(letter);
+                queue.line.put_back(number);
                 queue.wake_next(wakes);
             }
         }
@@ -129,26 +129,27 @@ impl State {
     fn retry(
         &mut self,
         index: usize,
-        mut letter: Letter,
+        number: usize,
         after: Duration,
-        done: &mut Option<Letter>,
+        done: &mut Option<Message>,
         wakes: &mut Wakes,
     ) -> Decision {
         let queue = &mut self.queues[index];
+        let letter = queue.line.letter(number);
         if queue.max_attempts.is_some_and(|most| letter.attempt() >= most) {
-            self.reject(index, done.insert(letter), NO_ATTEMPTS_LEFT, wakes);
+            self.reject(index, number, NO_ATTEMPTS_LEFT, done, wakes);
             return Decision::Exhausted;
         }
         letter.failures = letter.failures.saturating_add(1);
         if after.is_zero() {
-            queue.line.put_back(letter);
+            queue.line.put_back(number);
             queue.wake_next(wakes);
             return Decision::Stored;
         }
         let now = Instant::now();
         let until = now.checked_add(after).unwrap_or_else(|| now + FOR_EVER);
         let first = queue.line.due().is_none_or(|due| until < due);
-        queue.line.put_off(letter, until);
+        queue.line.put_off(number, until);
         if first {
             // Their timers are set to a later time, or to none.
             queue.wake_all(wakes);
@@ -156,9 +157,18 @@ impl State {
         Decision::Stored
     }
 
-    fn reject(&mut self, index: usize, letter: &Letter, reason: &str, wakes: &mut Wakes) {
+    fn reject(
+        &mut self,
+        index: usize,
+        number: usize,
+        reason: &str,
+        done: &mut Option<Message>,
+        wakes: &mut Wakes,
+    ) {
         let queue = &mut self.queues[index];
-        queue.done(letter, wakes);
+        let attempt = queue.line.letter(number).attempt();
+        *done = queue.remove(number, wakes);
+        let Some(message) = done else { return };
         let target = match &queue.dead_letters {
             DeadLetters::Beside => format!("{}.dead", queue.name).into(),
             DeadLetters::To(target) => target.clone(),
@@ -168,7 +178,7 @@ impl State {
             }
         };
         queue.dead_lettered += 1;
-        let dead = letter.dead(&queue.name, reason);
+        let dead = letter::dead(message, &queue.name, attempt, reason);
         let target = self.queue(&target);
         self.store(target, dead, wakes);
     }
@@ -182,7 +192,7 @@ impl Queue {
         let generation = Generation::first(control.origin().clone());
         let subscription = Subscription {
             window,
-            held: Slab::new(),
+            held: 0,
             generation: generation.clone(),
             connected: true,
             abandoned: false,
@@ -195,12 +205,13 @@ impl Queue {
 
     /// A message has left the queue.
     #[inline(always)]
-    fn done(&mut self, letter: &Letter, wakes: &mut Wakes) {
-        self.line.done(letter);
+    fn remove(&mut self, number: usize, wakes: &mut Wakes) -> Option<Message> {
+        let message = self.line.remove(number);
         self.wake_next(wakes);
         if self.drained.is_some() {
             self.tell_drained();
         }
+        message
     }
 
     #[inline(never)]
@@ -213,11 +224,11 @@ impl Queue {
     }
 
     pub(super) fn unsettled(&self) -> usize {
-        self.subscriptions.iter().map(|(_, subscription)| subscription.held.len()).sum()
+        self.subscriptions.iter().map(|(_, subscription)| subscription.held).sum()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.line.ready() + self.line.delayed() + self.unsettled()
+        self.line.len()
     }
 
     /// Is told when the queue becomes empty.
@@ -272,26 +283,26 @@ impl Queue {
         let Some(this) = self.subscriptions.get_mut(subscription) else { return (None, None) };
         this.abandoned = true;
         let waker = this.waker.take();
-        match this.held.len() {
+        match this.held {
             0 => (self.subscriptions.try_remove(subscription), waker),
             _ => (None, waker),
         }
     }
 
-    /// Takes a delivery back from those that the consumer holds.
+    /// The consumer holds one less. `false`: there is no such consumer.
     #[inline(always)]
-    fn give_back(&mut self, subscription: usize, token: Token, wakes: &mut Wakes) -> Option<Letter> {
-        let this = self.subscriptions.get_mut(subscription)?;
-        let letter = this.held.try_remove(usize::try_from(token).ok()?)?;
+    fn give_back(&mut self, subscription: usize, wakes: &mut Wakes) -> bool {
+        let Some(this) = self.subscriptions.get_mut(subscription) else { return false };
+        this.held -= 1;
         match this.rest {
             Rest::Room => wakes.add(this.wake()),
-            Rest::Settled if this.held.is_empty() => wakes.add(this.wake()),
+            Rest::Settled if this.held == 0 => wakes.add(this.wake()),
             _ => {}
         }
-        if this.abandoned && this.held.is_empty() {
+        if this.abandoned && this.held == 0 {
             self.subscriptions.try_remove(subscription);
         }
-        Some(letter)
+        true
     }
 
     /// If there is a message, wakes the consumer that has waited longest.
@@ -321,8 +332,8 @@ impl Queue {
     /// Ends the generation of every consumer: what they hold goes back to its place.
     pub(super) fn disconnect(&mut self, wakes: &mut Wakes) -> Vec<Control> {
         let mut lost = Vec::new();
-        for (_, subscription) in &mut self.subscriptions {
-            lost.extend(subscription.disconnect(&mut self.line, wakes));
+        for (number, subscription) in &mut self.subscriptions {
+            lost.extend(subscription.disconnect(number, &mut self.line, wakes));
         }
         self.after_disconnect(wakes);
         lost
@@ -337,7 +348,7 @@ impl Queue {
 
     /// The same as [`disconnect`](Self::disconnect) for one.
     pub(super) fn disconnect_one(&mut self, subscription: usize, wakes: &mut Wakes) -> Option<Control> {
-        let lost = self.subscriptions.get_mut(subscription)?.disconnect(&mut self.line, wakes);
+        let lost = self.subscriptions.get_mut(subscription)?.disconnect(subscription, &mut self.line, wakes);
         self.after_disconnect(wakes);
         lost
     }
@@ -350,7 +361,6 @@ impl Queue {
         if self.line.is_ready() {
             self.wake_all(wakes);
         }
-        self.subscriptions
-            .retain(|_, subscription| !(subscription.abandoned && subscription.held.is_empty()));
+        self.subscriptions.retain(|_, subscription| !(subscription.abandoned && subscription.held == 0));
     }
 }

@@ -2,18 +2,17 @@
 
 use std::{sync::Arc, task::Waker};
 
-use slab::Slab;
 use tower_mq_delivery::Generation;
 
-use super::{letter::Letter, line::Line, wakes::Wakes};
+use super::{line::Line, wakes::Wakes};
 use crate::source::Control;
 
 /// A consumer as the broker sees it.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) window: usize,
-    /// What is handed out and not settled.
-    pub(super) held: Slab<Letter>,
+    /// How many are handed out and not settled.
+    pub(super) held: usize,
     pub(super) generation: Arc<Generation>,
     pub(super) connected: bool,
     /// The consumer was dropped: the subscription ends with its last settlement.
@@ -48,10 +47,13 @@ impl Subscription {
         self.waker.take()
     }
 
-    pub(super) fn disconnect(&mut self, line: &mut Line, wakes: &mut Wakes) -> Option<Control> {
+    /// `me`: the number of this subscription.
+    pub(super) fn disconnect(&mut self, me: usize, line: &mut Line, wakes: &mut Wakes) -> Option<Control> {
         // Under the lock: nobody may take a message again while its old delivery still counts as live.
         self.generation.end();
-        self.held.drain().for_each(|letter| line.put_back(letter));
+        if std::mem::take(&mut self.held) > 0 {
+            line.put_back_all(me);
+        }
         wakes.add(self.wake());
         std::mem::replace(&mut self.connected, false)
             .then(|| self.control.clone())
