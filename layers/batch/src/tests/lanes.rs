@@ -169,7 +169,7 @@ async fn lanes_that_take_what_is_there_wait_for_nothing() {
 async fn many_lanes_on_many_threads_lose_nobody() {
     let recorder = Recorder::new();
     let handler = service_fn(async |batch: Batch<Message>| {
-        if batch.len() % 3 == 0 {
+        if batch.len().is_multiple_of(3) {
             tokio::task::yield_now().await;
         }
         match batch.len() % 5 {
