@@ -55,7 +55,7 @@ quickstart() {
 
 loom() {
   RUSTFLAGS='--cfg tower_mq_loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-    cargo test --release --lib -p tower-mq-delivery -p tower-mq-partition
+    cargo test --release --lib -p tower-mq-breaker -p tower-mq-delivery -p tower-mq-partition
 }
 
 rabbitmq() {

@@ -71,11 +71,12 @@ mod circuit;
 pub mod future;
 mod layer;
 mod service;
+mod sync;
 mod window;
 
 pub use layer::BreakerLayer;
 pub use service::Breaker;
 pub use window::Window;
 
-#[cfg(test)]
+#[cfg(all(test, not(tower_mq_loom)))]
 mod tests;

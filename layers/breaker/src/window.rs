@@ -1,11 +1,10 @@
 //! The deliveries that are looked at.
 
-use std::{
-    sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Which deliveries a breaker looks at. See [`BreakerLayer::window`](crate::BreakerLayer::window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +148,7 @@ pub(crate) struct Slices {
 impl Slices {
     fn new(time: Duration) -> Self {
         let slice = (time.as_nanos() / u128::from(SLICES)).max(1);
-        Self { since: Instant::now(), slice, slices: Default::default() }
+        Self { since: Instant::now(), slice, slices: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// The number of the present tenth, from 1, so that a slice of zeros is an old one. It comes round after sixteen
@@ -191,7 +190,7 @@ impl Slices {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tower_mq_loom)))]
 mod tests {
     use super::*;
 
@@ -244,21 +243,46 @@ mod tests {
         let share = f64::from(failed) / f64::from(all);
         assert!((0.2499..0.2501).contains(&share), "{failed} of {all}");
     }
+}
 
+#[cfg(all(test, tower_mq_loom))]
+mod models {
+    use loom::{sync::Arc, thread};
+
+    use super::*;
+
+    /// What is counted is what is there, whoever wrote last.
     #[test]
     fn nothing_is_lost_or_counted_twice_between_threads() {
-        // In the small one they all write to the same place.
-        for deliveries in [1, 64] {
-            let record = Record::from(Window::Last(deliveries));
-            std::thread::scope(|scope| {
-                for thread in 0..4 {
-                    let record = &record;
-                    scope.spawn(move || (0..50_000).for_each(|n| record.add((n + thread) % 3 == 0)));
-                }
+        for clears in [false, true] {
+            loom::model(move || {
+                let record = Arc::new(Record::from(Window::Last(1)));
+                record.add(true);
+                let threads = [true, false].map(|failed| {
+                    let record = record.clone();
+                    thread::spawn(move || match clears && !failed {
+                        true => record.clear(),
+                        false => record.add(failed),
+                    })
+                });
+                threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+                let Record::Ring(ring) = &*record else { panic!("a ring") };
+                let last = ring.places[0].load(Relaxed);
+                let expected = Seen { all: u32::from(last != EMPTY), failed: u32::from(last == FAILED) };
+                assert_eq!(record.seen(), expected);
             });
-            let Record::Ring(ring) = &record else { panic!("a ring") };
-            let failed = ring.places.iter().filter(|place| place.load(Relaxed) == FAILED).count();
-            assert_eq!(record.seen(), seen(deliveries, u32::try_from(failed).expect("few")));
         }
+    }
+
+    #[test]
+    fn a_slice_loses_nobody() {
+        loom::model(|| {
+            let record = Arc::new(Record::from(Window::During(Duration::from_secs(3_600))));
+            let adds = record.clone();
+            let thread = thread::spawn(move || adds.add(true));
+            record.add(false);
+            thread.join().expect("it does not panic");
+            assert_eq!(record.seen(), Seen { all: 2, failed: 1 });
+        });
     }
 }

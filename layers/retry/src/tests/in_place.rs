@@ -106,6 +106,29 @@ async fn a_service_that_is_never_ready_again_ends_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_try_holds_is_freed_before_anybody_rests_or_is_told() {
+    let held = Arc::new(());
+    let (handler_holds, hook_sees) = (held.clone(), Arc::downgrade(&held));
+    // This test has one, the service, and its clone for a further try. A try has one more.
+    let layer = RetryLayer::in_place(backoff()).attempts(2).on_retry(move |_, _, _| {
+        assert_eq!(hook_sees.strong_count(), 3);
+    });
+    let handler = service_fn(move |_: Message| {
+        let holds = handler_holds.clone();
+        std::future::poll_fn(move |_| {
+            let _holds = &holds;
+            std::task::Poll::Ready(Err::<(), _>(BoxError::from("down")))
+        })
+    });
+    let mut service = layer.layer(handler);
+    let mut response = task::spawn(service.call(Source::new().message("a")));
+    assert_pending!(response.poll());
+    tokio::time::advance(11 * MS).await;
+    assert_eq!(error(assert_ready!(response.poll())), "down");
+    assert_eq!(Arc::strong_count(&held), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_hook_is_called_before_each_retry_with_what_it_is_about() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let called = calls.clone();
