@@ -7,6 +7,7 @@
 #   layers     all tests that need no broker, with the examples in the documentation, and the quickstart
 #   loom       models of the hand-made synchronisation, run through every interleaving
 #   rabbitmq   tests and faults on a private RabbitMQ node, which is installed when it is missing
+#   redis      tests on a private Redis server, which is installed when it is missing
 #
 # No part named: all of them. --full: the large numbers. Whatever is started is stopped again, also when a test
 # fails or the run is interrupted.
@@ -15,8 +16,9 @@ set -euo pipefail
 exec </dev/null
 cd "$(dirname "$0")/.."
 
-all=(lint layers loom rabbitmq)
+all=(lint layers loom rabbitmq redis)
 rabbitmq_script=$PWD/tests/brokers/rabbitmq.sh
+redis_script=$PWD/tests/stores/redis.sh
 # One set of features for all parts, so that the dependencies are built once.
 features=(--features full)
 
@@ -70,6 +72,13 @@ rabbitmq() {
   return "$failed"
 }
 
+redis() {
+  export TOWER_MQ_REDIS_URL
+  "$redis_script" install
+  TOWER_MQ_REDIS_URL=$("$redis_script" start)
+  cargo test "${features[@]}" --features __brokers --test redis
+}
+
 stop_all() {
   trap '' INT TERM
   if [ -n "$running" ]; then
@@ -77,6 +86,7 @@ stop_all() {
     wait "$running" 2>/dev/null || true
   fi
   "$rabbitmq_script" stop
+  "$redis_script" stop
   rm -rf "$scratch"
 }
 
@@ -84,7 +94,7 @@ parts=()
 for argument; do
   case $argument in
     --full) export TOWER_MQ_FULL=1 ;;
-    lint | layers | loom | rabbitmq) parts+=("$argument") ;;
+    lint | layers | loom | rabbitmq | redis) parts+=("$argument") ;;
     *) sed -n '2,/^# shellcheck/{/^# shellcheck/!s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
   esac
 done
@@ -92,7 +102,7 @@ done
 
 running='' table='' failed=0
 scratch=$(mktemp -d)
-export TOWER_MQ_RABBITMQ_DIR=$scratch/rabbitmq
+export TOWER_MQ_RABBITMQ_DIR=$scratch/rabbitmq TOWER_MQ_REDIS_DIR=$scratch/redis
 trap stop_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -107,6 +117,7 @@ for part in "${parts[@]}"; do
   wait "$running" || result=FAILED failed=1
   running=''
   if [ "$part" = rabbitmq ]; then "$rabbitmq_script" stop; fi
+  if [ "$part" = redis ]; then "$redis_script" stop; fi
   table+=$(printf '%-10s %-8s %5d s' "$part" "$result" $((SECONDS - began)))$'\n'
   echo "==== $part $result after $((SECONDS - began)) s"
 done
