@@ -150,7 +150,13 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
-        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let connected = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            // A server that wants a password does not say so before it is asked something.
+            ::redis::cmd("PING").exec_async(&mut connection).await?;
+            Ok::<_, Cause>(connection)
+        };
+        let connected = connected.await;
         attempt.over = true;
         match connected {
             Ok(connection) => {
