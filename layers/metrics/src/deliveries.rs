@@ -1,18 +1,20 @@
 //! Deliveries, from taken to settled.
 
-use std::sync::{Arc, OnceLock};
+use std::{num::NonZeroU64, sync::OnceLock, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tower_mq_delivery::{Decided, Message, Origin, Outcome};
+use tower_mq_delivery::{Decided, Origin, Outcome};
 
 use crate::{
     convention::{CONSUMED_MESSAGES, OPERATION_NAME, RECEIVE},
     destinations::Destination,
-    keys::{self, Keys},
+    keys::Keys,
     own::{DELIVERY_DURATION, LARGEST_KEY_SHARE, OUTCOME, WINDOW_IN_USE, WINDOW_SIZE},
 };
+
+/// The hash of a key; `None`: the message has none.
+type Key = Option<NonZeroU64>;
 
 /// How the response of a delivery ended.
 #[derive(Clone, Copy, Debug)]
@@ -89,54 +91,31 @@ impl Destination {
     fn handles(&self) -> &Handles {
         self.deliveries.handles.get_or_init(|| Handles::new(self))
     }
-}
 
-/// What was taken, until it is settled or dropped.
-pub(crate) struct Taken {
-    destination: Arc<Destination>,
-    since: Instant,
-    first: Option<u64>,
-    /// The keys of a batch after its first message.
-    rest: Box<[Option<u64>]>,
-}
-
-impl Taken {
+    /// Messages with these keys are taken.
     #[inline]
-    pub(crate) fn new(destination: Arc<Destination>, first: &Message, rest: &[Message]) -> Self {
-        let this = Self {
-            since: Instant::now(),
-            first: keys::hash(first),
-            rest: if rest.is_empty() { Box::default() } else { rest.iter().map(keys::hash).collect() },
-            destination,
-        };
-        let handles = this.destination.handles();
-        handles.consumed.increment(this.len() as u64);
-        handles.in_use.increment(this.len() as f64);
-        this.count(handles, Keys::take);
-        this
+    pub(crate) fn taken(&self, first: Key, rest: &[Key]) {
+        self.handles().consumed.increment(1 + rest.len() as u64);
+        self.count(first, rest, Keys::take);
     }
 
-    fn len(&self) -> usize {
-        1 + self.rest.len()
+    /// Messages with these keys are settled, or given back.
+    #[inline]
+    pub(crate) fn settled(&self, first: Key, rest: &[Key], after: Duration, ending: Ending) {
+        self.count(first, rest, Keys::give_back);
+        let duration = self.deliveries.durations[ending as usize]
+            .get_or_init(|| histogram!(DELIVERY_DURATION, self.labels_with(OUTCOME, ending.name())));
+        duration.record(after);
     }
 
-    // The share is told under the lock, so that the last one told is the last one.
+    // Told under the lock, so that the last one told is the last one.
     #[inline]
-    fn count(&self, handles: &Handles, count: fn(&mut Keys, Option<u64>)) {
-        let mut keys = self.destination.deliveries.keys.lock();
-        count(&mut keys, self.first);
-        self.rest.iter().for_each(|key| count(&mut keys, *key));
+    fn count(&self, first: Key, rest: &[Key], count: impl Fn(&mut Keys, Key)) {
+        let handles = self.handles();
+        let mut keys = self.deliveries.keys.lock();
+        count(&mut keys, first);
+        rest.iter().for_each(|key| count(&mut keys, *key));
+        handles.in_use.set(keys.all() as f64);
         handles.largest_share.set(keys.largest_share());
-    }
-
-    #[inline]
-    pub(crate) fn end(self, ending: Ending) {
-        let destination = &*self.destination;
-        let handles = destination.handles();
-        handles.in_use.decrement(self.len() as f64);
-        self.count(handles, Keys::give_back);
-        let duration = destination.deliveries.durations[ending as usize]
-            .get_or_init(|| histogram!(DELIVERY_DURATION, destination.labels_with(OUTCOME, ending.name())));
-        duration.record(self.since.elapsed());
     }
 }

@@ -12,6 +12,7 @@ use tower_mq_delivery::Origin;
 use crate::{
     convention::{self, DESTINATION_NAME, OTHER, SYSTEM},
     deliveries::Deliveries,
+    error_type::Name,
     events::Events,
     own,
     tries::Tries,
@@ -22,8 +23,17 @@ pub(crate) const NAMED: usize = 64;
 /// So many sources are found at once, if they were made one after the other.
 const SLOTS: usize = 64;
 
+/// Where the layer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Delivery,
+    Process,
+}
+
 /// The handles of one source, or of several of one name. Each group is made when it is first used.
 pub(crate) struct Destination {
+    pub(crate) place: Place,
+    pub(crate) name_of_error: Option<Name>,
     system: &'static str,
     name: Box<str>,
     pub(crate) deliveries: Deliveries,
@@ -32,8 +42,10 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    fn new(system: &'static str, name: &str) -> Self {
+    fn new(all: &Destinations, system: &'static str, name: &str) -> Self {
         Self {
+            place: all.place,
+            name_of_error: all.name_of_error,
             system,
             name: name.into(),
             deliveries: Deliveries::default(),
@@ -69,24 +81,26 @@ impl Destination {
 /// A slot holds a source's number and its place in one word, so that finding it is one load, takes no lock, and cannot
 /// be mistaken: numbers are not used again, as addresses are.
 pub(crate) struct Destinations {
+    pub(crate) place: Place,
+    name_of_error: Option<Name>,
     slots: [AtomicU64; SLOTS],
     places: [OnceLock<Arc<Destination>>; NAMED + 1],
     adding: Mutex<()>,
     described: Once,
 }
 
-impl Default for Destinations {
-    fn default() -> Self {
+impl Destinations {
+    pub(crate) fn new(place: Place, name_of_error: Option<Name>) -> Self {
         Self {
+            place,
+            name_of_error,
             slots: [const { AtomicU64::new(0) }; SLOTS],
             places: [const { OnceLock::new() }; NAMED + 1],
             adding: Mutex::new(()),
             described: Once::new(),
         }
     }
-}
 
-impl Destinations {
     /// One that was met before, and not too many others since.
     #[inline]
     pub(crate) fn known(&self, origin: &Origin) -> Option<&Arc<Destination>> {
@@ -109,9 +123,9 @@ impl Destinations {
         let place = named.iter().position(is_its).unwrap_or(NAMED);
         let destination = self.places[place].get_or_init(|| {
             Arc::new(if place == NAMED {
-                Destination::new(OTHER, OTHER)
+                Destination::new(self, OTHER, OTHER)
             } else {
-                Destination::new(origin.system(), origin.name())
+                Destination::new(self, origin.system(), origin.name())
             })
         });
         self.slots[origin.id() as usize % SLOTS].store(origin.id() << 8 | place as u64, Ordering::Release);

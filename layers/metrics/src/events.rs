@@ -64,25 +64,33 @@ impl Events {
     }
 }
 
+/// Whether there is anything to count in it. What is taken and settled as it should be is counted by the layer.
+#[inline]
+pub(crate) fn counts(event: &Event<'_>) -> bool {
+    let as_usual =
+        |settlement: &Settlement| matches!(settlement, Settlement::HandedOver | Settlement::Confirmed);
+    match event {
+        Event::Taken => false,
+        Event::Settled { settlement, .. } => !as_usual(settlement),
+        _ => true,
+    }
+}
+
 impl Destination {
     #[inline]
     pub(crate) fn record(&self, event: &Event<'_>) {
         let events = self.events();
         match *event {
-            // Counted by the layer, with what was taken.
-            Event::Taken => {}
-            Event::Settled { settlement, .. } => match settlement {
-                Settlement::Stale => events.stale.increment(1),
-                Settlement::LeaseLost => events.lease_lost.increment(1),
-                _ => {}
-            },
             Event::Lane { lane, waiting } => self.lane(events, lane).set(waiting as f64),
             _ => self.record_rare(events, event),
         }
     }
 
+    #[cold]
     fn record_rare(&self, events: &Events, event: &Event<'_>) {
         match *event {
+            Event::Settled { settlement: Settlement::Stale, .. } => events.stale.increment(1),
+            Event::Settled { settlement: Settlement::LeaseLost, .. } => events.lease_lost.increment(1),
             Event::Dropped => events.dropped.increment(1),
             Event::NotHandled { .. } => events.not_handled.increment(1),
             Event::Panicked { .. } => events.panics.increment(1),

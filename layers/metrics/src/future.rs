@@ -9,11 +9,7 @@ use std::{
 use pin_project::pin_project;
 use tower_mq_delivery::Decided;
 
-use crate::{
-    deliveries::{Ending, Taken},
-    error_type::{Name, Verdict},
-    tries::Try,
-};
+use crate::measured::Measured;
 
 /// The response of [`Metrics`](crate::Metrics): that of the inner service.
 ///
@@ -46,7 +42,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = ready!(this.inner.poll(cx));
-        this.watch.end(&answer);
+        if let Some(measured) = this.watch.0.take() {
+            measured.end(&answer);
+        }
         Poll::Ready(answer)
     }
 }
@@ -60,36 +58,11 @@ impl<F> fmt::Debug for ResponseFuture<F> {
 /// What is measured, until it ends or is dropped.
 pub(crate) struct Watch(pub(crate) Option<Measured>);
 
-pub(crate) enum Measured {
-    Delivery(Taken),
-    Process(Try, Option<Name>),
-}
-
-impl Watch {
-    #[inline]
-    fn end<T: Decided, E: 'static>(&mut self, answer: &Result<T, E>) {
-        match self.0.take() {
-            Some(Measured::Delivery(taken)) => taken.end(Ending::of(answer)),
-            Some(Measured::Process(tried, name)) => tried.end(Verdict::of(answer, name)),
-            None => {}
-        }
-    }
-
-    #[cold]
-    fn dropped(&mut self) {
-        match self.0.take() {
-            Some(Measured::Delivery(taken)) => taken.end(Ending::Dropped),
-            Some(Measured::Process(tried, _)) => tried.dropped(),
-            None => {}
-        }
-    }
-}
-
 impl Drop for Watch {
     #[inline]
     fn drop(&mut self) {
-        if self.0.is_some() {
-            self.dropped();
+        if let Some(measured) = self.0.take() {
+            measured.dropped();
         }
     }
 }

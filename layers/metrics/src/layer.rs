@@ -5,27 +5,17 @@ use std::{fmt, sync::Arc};
 use tower_layer::Layer;
 use tower_mq_delivery::DynError;
 
-use crate::{Metrics, MetricsObserver, error_type::Name, observer::Shared};
+use crate::{Metrics, MetricsObserver, destinations::Place, observer::Shared};
 
 /// Measures what passes it, by its place: [`delivery`](Self::delivery) or [`process`](Self::process). See the
 /// [crate's docs](crate).
 ///
-/// Clones share their handles. Stacks of several sources use clones of one layer, or sources of different names: two
-/// layers do not know of each other, and would contradict each other in
-/// [`LARGEST_KEY_SHARE`](crate::own::LARGEST_KEY_SHARE).
+/// Clones share what they count. Stacks over sources of one name use clones of one layer: two layers do not know of each
+/// other, and would contradict each other in what they say of the [window](crate::own::WINDOW_IN_USE).
 #[derive(Clone)]
 #[must_use]
 pub struct MetricsLayer {
-    pub(crate) place: Place,
-    pub(crate) name: Option<Name>,
     pub(crate) shared: Arc<Shared>,
-}
-
-/// Where it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Delivery,
-    Process,
 }
 
 impl MetricsLayer {
@@ -50,7 +40,7 @@ impl MetricsLayer {
     }
 
     fn at(place: Place) -> Self {
-        Self { place, name: None, shared: Arc::default() }
+        Self { shared: Arc::new(Shared::new(place, None)) }
     }
 
     /// Names errors for the label `error.type` of [`process`](Self::process), instead of its own names for them; `None`
@@ -71,9 +61,8 @@ impl MetricsLayer {
     ///
     /// let _ = MetricsLayer::process().error_type(name);
     /// ```
-    pub fn error_type(mut self, name: fn(&DynError) -> Option<&'static str>) -> Self {
-        self.name = Some(name);
-        self
+    pub fn error_type(self, name: fn(&DynError) -> Option<&'static str>) -> Self {
+        Self { shared: Arc::new(Shared::new(self.shared.place(), Some(name))) }
     }
 
     /// What [`delivery`](Self::delivery) adds to the observers of a source, for those who add it themselves:
@@ -94,6 +83,6 @@ impl<S> Layer<S> for MetricsLayer {
 
 impl fmt::Debug for MetricsLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MetricsLayer").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("MetricsLayer").field("place", &self.shared.place()).finish_non_exhaustive()
     }
 }

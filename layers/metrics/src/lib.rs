@@ -64,9 +64,10 @@
 //!
 //! # Recorders
 //!
-//! Install the recorder before the first delivery. Handles are made at the first record of a source and kept, so that
-//! a delivery looks up no name: a recorder that comes later hears nothing of that source, and one that forgets idle
-//! series (the Prometheus exporter's `idle_timeout`) loses them for good. `layer()` makes none.
+//! Install the recorder before the first delivery. Without one nothing is measured; one that comes later hears of what
+//! comes after it, and nothing of deliveries that were taken before. Handles are made at the first record of a source
+//! and kept, so that a delivery looks up no name: a recorder that forgets idle series (the Prometheus exporter's
+//! `idle_timeout`) loses them for good. `layer()` makes none.
 //!
 //! Histograms need buckets: [`convention::DURATION_BUCKETS`] and [`own::BATCH_BUCKETS`]. The example `health.rs` sets
 //! them, and `grafana.json` beside it is a dashboard for the result.
@@ -83,8 +84,10 @@ mod destinations;
 mod error_type;
 mod events;
 pub mod future;
+mod installed;
 mod keys;
 mod layer;
+mod measured;
 mod observer;
 pub mod own;
 mod service;

@@ -1,10 +1,20 @@
 //! Hears of what happens between layers, driver and source.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tower_mq_delivery::{Event, Message, Observer, Origin};
 
-use crate::destinations::{Destination, Destinations};
+use crate::{
+    destinations::{Destination, Destinations, Place},
+    error_type::Name,
+    events, installed,
+};
 
 /// Counts what layers, the driver and the source report. Given out by
 /// [`MetricsLayer::observer`](crate::MetricsLayer::observer).
@@ -29,23 +39,51 @@ impl fmt::Debug for MetricsObserver {
 }
 
 /// What all clones of a layer and all their services share.
-#[derive(Default)]
-pub(crate) struct Shared(Destinations);
+pub(crate) struct Shared {
+    /// There is a recorder.
+    records: AtomicBool,
+    destinations: Destinations,
+}
 
 impl Shared {
-    /// What is kept for the source of this message. `observing`: it is also heard what is reported of it.
+    pub(crate) fn new(place: Place, name_of_error: Option<Name>) -> Self {
+        Self { records: AtomicBool::new(false), destinations: Destinations::new(place, name_of_error) }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.destinations.place
+    }
+
+    /// Whether there is a recorder. Asked each time until there is one, so that one that comes late is found.
     #[inline]
-    pub(crate) fn of(self: &Arc<Self>, message: &Message, observing: bool) -> &Arc<Destination> {
+    pub(crate) fn records(&self) -> bool {
+        self.records.load(Ordering::Relaxed) || self.looks_for_recorder()
+    }
+
+    #[inline]
+    fn looks_for_recorder(&self) -> bool {
+        let found = installed::recorder();
+        if found {
+            self.records.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// What is kept for the source of this message.
+    #[inline]
+    pub(crate) fn of(self: &Arc<Self>, message: &Message) -> &Arc<Destination> {
         let origin = message.origin();
-        match self.0.known(origin) {
+        match self.destinations.known(origin) {
             Some(destination) => destination,
-            None if observing => self.meet_and_observe(origin),
-            None => self.0.meet(origin),
+            None => self.meet_first(origin),
         }
     }
 
     #[cold]
-    fn meet_and_observe(self: &Arc<Self>, origin: &Origin) -> &Arc<Destination> {
+    fn meet_first(self: &Arc<Self>, origin: &Origin) -> &Arc<Destination> {
+        if self.place() == Place::Process {
+            return self.destinations.meet(origin);
+        }
         // Messages that no source made share one origin without a name, which is there for ever and reports nothing of
         // a source.
         if !origin.name().is_empty() {
@@ -56,7 +94,7 @@ impl Shared {
 
     #[cold]
     fn meet(&self, origin: &Origin) -> &Arc<Destination> {
-        let destination = self.0.meet(origin);
+        let destination = self.destinations.meet(origin);
         destination.show_window(origin);
         // So that counters begin at zero, and their first increase is seen.
         destination.events();
@@ -66,7 +104,8 @@ impl Shared {
 
 impl Observer for Shared {
     fn event(&self, origin: &Origin, event: &Event<'_>) {
-        let destination = self.0.known(origin).unwrap_or_else(|| self.meet(origin));
-        destination.record(event);
+        if events::counts(event) && self.records() {
+            self.destinations.known(origin).unwrap_or_else(|| self.meet(origin)).record(event);
+        }
     }
 }

@@ -1,13 +1,9 @@
 //! Tries of a handler.
 
-use std::{
-    sync::{Arc, OnceLock},
-    thread,
-};
+use std::{sync::OnceLock, time::Duration};
 
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use crate::{
     convention::{ERROR_TYPE, OPERATION_NAME, PROCESS, PROCESS_DURATION},
@@ -28,33 +24,33 @@ pub(crate) struct Tries {
 
 impl Destination {
     #[inline]
-    fn tried(&self, since: Instant, verdict: Verdict) {
+    pub(crate) fn tried(&self, took: Duration, verdict: Verdict) {
         match verdict {
-            Verdict::Good => self.tries.good.get_or_init(|| self.duration(None)).record(since.elapsed()),
-            Verdict::Failed(error) => self.failed(since, error),
-            Verdict::Named(name) => self.failed_as(since, name),
+            Verdict::Good => self.tries.good.get_or_init(|| self.duration(None)).record(took),
+            Verdict::Failed(error) => self.failed(took, error),
+            Verdict::Named(name) => self.failed_as(took, name),
         }
     }
 
-    fn failed(&self, since: Instant, error: ErrorType) {
+    fn failed(&self, took: Duration, error: ErrorType) {
         let duration = &self.tries.failed[error as usize];
-        duration.get_or_init(|| self.duration(Some(error.name()))).record(since.elapsed());
+        duration.get_or_init(|| self.duration(Some(error.name()))).record(took);
     }
 
     #[cold]
-    fn failed_as(&self, since: Instant, name: &'static str) {
+    fn failed_as(&self, took: Duration, name: &'static str) {
         let mut named = self.tries.named.lock();
         let place = named.iter().position(|(there, _)| *there == name);
         let full = named.len() >= NAMED;
         match place {
-            Some(place) => named[place].1.record(since.elapsed()),
+            Some(place) => named[place].1.record(took),
             None if full => {
                 drop(named);
-                self.failed(since, ErrorType::Other);
+                self.failed(took, ErrorType::Other);
             }
             None => {
                 let duration = self.duration(Some(name));
-                duration.record(since.elapsed());
+                duration.record(took);
                 named.push((name, duration));
             }
         }
@@ -64,29 +60,5 @@ impl Destination {
         let mut labels = self.labels_with(OPERATION_NAME, PROCESS);
         labels.extend(error.map(|error| metrics::Label::from_static_parts(ERROR_TYPE, error)));
         histogram!(PROCESS_DURATION, labels)
-    }
-}
-
-/// One try, until it ends or is dropped.
-pub(crate) struct Try {
-    destination: Arc<Destination>,
-    since: Instant,
-}
-
-impl Try {
-    #[inline]
-    pub(crate) fn new(destination: Arc<Destination>) -> Self {
-        Self { destination, since: Instant::now() }
-    }
-
-    #[inline]
-    pub(crate) fn end(self, verdict: Verdict) {
-        self.destination.tried(self.since, verdict);
-    }
-
-    /// Nobody waits for its end any more: a time-out, a shutdown, or a panic.
-    pub(crate) fn dropped(self) {
-        let error = if thread::panicking() { ErrorType::Panic } else { ErrorType::Cancelled };
-        self.end(Verdict::Failed(error));
     }
 }

@@ -100,3 +100,24 @@ fn messages_that_no_source_made_are_measured_and_nothing_is_kept_for_them() {
         assert!(!Message::new("").origin().is_observed());
     });
 }
+
+#[tokio::test]
+async fn without_a_recorder_no_source_is_observed() {
+    let (layer, source) = (MetricsLayer::delivery(), Source::new("orders"));
+    ack(&layer, &source, Some("a")).await;
+    assert!(!source.0.origin().is_observed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_that_comes_late_hears_of_what_comes_after_it() {
+    let (layer, source) = (MetricsLayer::delivery(), Source::new("orders"));
+    let mut waits = layer.layer(settles(|_| std::future::pending()));
+    let early = tower::Service::call(&mut waits, source.deliver(Some("a")).0);
+    let recorder = super::Recorder::default();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    ack(&layer, &source, Some("a")).await;
+    drop(early);
+    assert_eq!(recorder.counter("messaging.client.consumed.messages{messaging.operation.name=receive}"), 1);
+    assert_eq!(recorder.gauge("tower_mq.window.in_use"), Some(0.0));
+    assert!(source.0.origin().is_observed());
+}
