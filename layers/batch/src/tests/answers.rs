@@ -1,8 +1,11 @@
 //! What the members are told.
 
 use std::{
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake},
 };
 
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -202,6 +205,60 @@ fn the_end_of_the_runtime_is_told_to_those_who_run_and_those_who_wait() {
         rest().await;
         assert!(gate.try_next().is_some(), "another runtime does as well");
     });
+}
+
+/// The response of a handler that holds something until it is dropped.
+struct Holds {
+    freed: Arc<AtomicBool>,
+    ends: bool,
+}
+
+impl Future for Holds {
+    type Output = Result<(), BoxError>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.ends { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        self.freed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sees, when it is woken, whether that was freed.
+struct Sees {
+    freed: Arc<AtomicBool>,
+    seen: AtomicBool,
+}
+
+impl Wake for Sees {
+    fn wake(self: Arc<Self>) {
+        self.seen.store(self.freed.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_a_handler_holds_is_freed_before_its_members_hear_of_its_end() {
+    for ends in [true, false] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let freed = Arc::new(AtomicBool::new(false));
+        let sees = Arc::new(Sees { freed: freed.clone(), seen: AtomicBool::new(false) });
+        let handler = service_fn(move |_: Batch<Message>| Holds { freed: freed.clone(), ends });
+        let mut service = BatchLayer::new(1).layer(handler);
+        let member = runtime.block_on(async {
+            let mut member = Box::pin(service.ready().await.expect("ready").call(Message::new("0")));
+            let waker = sees.clone().into();
+            assert!(member.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            rest().await;
+            member
+        });
+        // If it has not ended, it ends with its runtime.
+        drop(runtime);
+        assert!(sees.seen.load(Ordering::Relaxed));
+        drop(member);
+    }
 }
 
 #[test]
