@@ -247,12 +247,13 @@ fn what_a_handler_holds_is_freed_before_its_members_hear_of_its_end() {
         let sees = Arc::new(Sees { freed: freed.clone(), seen: AtomicBool::new(false) });
         let handler = service_fn(move |_: Batch<Message>| Holds { freed: freed.clone(), ends });
         let mut service = BatchLayer::new(1).layer(handler);
-        let member = runtime.block_on(async {
-            let mut member = Box::pin(service.ready().await.expect("ready").call(Message::new("0")));
+        let mut member = None;
+        runtime.block_on(async {
+            let member = member.insert(service.ready().await.expect("ready").call(Message::new("0")));
             let waker = sees.clone().into();
-            assert!(member.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            let looked = std::pin::Pin::new(member).poll(&mut Context::from_waker(&waker));
+            assert!(looked.is_pending());
             rest().await;
-            member
         });
         // If it has not ended, it ends with its runtime.
         drop(runtime);
