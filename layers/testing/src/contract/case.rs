@@ -7,7 +7,10 @@ use std::{
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -38,11 +41,15 @@ impl<R, S: Service<R, Response: 'static, Error: Into<BoxError>> + Clone> Subject
 /// What a call is made of, if it is not one like all others.
 pub(super) struct Odd {
     pub(super) key: Option<Vec<u8>>,
+    /// Apart from those of other cases: a layer may remember what it has seen in them.
     pub(super) id: Option<String>,
     pub(super) attempt: Option<u32>,
     /// Of which driver; `None`: of none.
     pub(super) driver: Option<usize>,
 }
+
+/// How many cases there were.
+static CASES: AtomicUsize = AtomicUsize::new(0);
 
 /// A call that is under way.
 pub(super) type Sent<F> = Strict<Driven<F>>;
@@ -59,6 +66,8 @@ pub(super) struct Case<R, S> {
     /// Whether somebody holds the message.
     held: RefCell<Vec<Weak<()>>>,
     made: Cell<u64>,
+    /// Of this case, in this process.
+    serial: usize,
     /// Of the runtime, before the layer was asked.
     tasks: usize,
     _request: PhantomData<fn(R)>,
@@ -81,6 +90,7 @@ impl<R: Request, S: Subject<R>> Case<R, S> {
             probes: RefCell::default(),
             held: RefCell::default(),
             made: Cell::new(0),
+            serial: CASES.fetch_add(1, Ordering::Relaxed),
             tasks,
             _request: PhantomData,
         };
@@ -114,7 +124,7 @@ impl<R: Request, S: Subject<R>> Case<R, S> {
     /// Calls the service with such a message.
     pub(super) fn send_odd(&self, service: &mut S, odd: Odd) -> Sent<S::Future> {
         let number = self.made.replace(self.made.get() + 1);
-        let (mark, held) = Mark::new(number, odd.id);
+        let (mark, held) = Mark::new(number, odd.id.map(|id| format!("{id}-of-{}", self.serial)));
         let mut message = Message::native_builder("".into(), self.generation.clone(), mark)
             .maybe_key(odd.key)
             .maybe_attempt(odd.attempt)
