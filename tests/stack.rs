@@ -1,9 +1,6 @@
 //! The whole stack: every layer in its place, those of tower between them, composed without naming a type. Whatever
 //! the stack, each delivery is settled once, with the same outcome.
 
-#[path = "support/stand_in/mod.rs"]
-mod stand_in;
-
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use futures_util::stream;
@@ -20,12 +17,10 @@ use tower::{
 };
 use tower_mq::{
     Acker, AnswerLayer, Attempt, Backoff, Batch, BatchLayer, BoxError, BreakerLayer, DeadLetterLayer,
-    Delivery, ErrorPolicy, Failure, FailureExt, FromMessage, Key, LaneKey, Message, MetricsLayer, Outcome,
-    PartitionLayer, Publication, Receipt, Rejection, RetryLayer, Settle, SettleLayer, Settled, Settlement,
-    Settling, Token, TraceLayer, handler, serve, source::from_stream,
+    DedupLayer, Delivery, ErrorPolicy, Failure, FailureExt, FromMessage, Key, LaneKey, Message, MetricsLayer,
+    Outcome, PartitionLayer, Publication, Receipt, Rejection, RetryLayer, Settle, SettleLayer, Settled,
+    Settlement, Settling, Token, TraceLayer, handler, serve, source::from_stream,
 };
-
-use stand_in::DedupLayer;
 
 /// What is asked of a handler, and what the broker must hear of it.
 const SCRIPT: [(&[u8], &str); 5] = [
