@@ -191,14 +191,14 @@ impl Seen {
             self.broke(format!("promise 6: {at} is handled after its success"));
         }
         if tries == 1 {
-            if message.is_stale() {
+            if message.is_stale() && self.rules.exact {
                 self.broke(format!("promise 2: {at} is handled after its generation had ended"));
             }
-            if self.drain == Some(Drain::Release) {
+            if self.drain == Some(Drain::Release) && self.rules.exact {
                 self.broke(format!("promise 7: {at} begins, and was to be released"));
             }
             self.again(n, delivery, &at);
-        } else if self.drain.is_some() {
+        } else if self.drain.is_some() && self.rules.exact {
             self.broke(format!("promise 7: {at} begins while the stack is about to end"));
         }
         self.in_order(n, tries, &at);
@@ -212,9 +212,7 @@ impl Seen {
         let excused = |seen: &Self, of: usize, stale: bool| match &seen.deliveries[of].end {
             Some(End::Dropped(_)) => true,
             Some(end) => {
-                stale
-                    && (end.is_stale()
-                        || !seen.rules.stored_at_once && seen.deliveries[of].generation.is_over())
+                stale && (end.is_stale() || !seen.rules.exact && seen.deliveries[of].generation.is_over())
             }
             None => stale && seen.deliveries[of].generation.is_over(),
         };

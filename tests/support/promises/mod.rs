@@ -41,8 +41,9 @@ pub struct Rules {
     pub calls: usize,
     /// The most deliveries that are taken and not settled.
     pub window: usize,
-    /// An ack is stored when it is made. Else it may be lost with its connection.
-    pub stored_at_once: bool,
+    /// Time stands still while something happens, and an ack is stored when it is made. Else connections are lost, and
+    /// ends begin, at any moment, and acks are lost with their connections.
+    pub exact: bool,
 }
 
 pub struct Seen {
@@ -83,7 +84,7 @@ pub struct Letter {
     handled: bool,
     done: bool,
     last: Option<usize>,
-    pub copies: u32,
+    copies: u32,
 }
 
 /// A delivery that was handed out.
@@ -188,6 +189,18 @@ impl World {
         self.lock().ended(report);
     }
 
+    /// All messages are acked.
+    pub fn is_done(&self) -> bool {
+        self.lock().letters.iter().all(|letter| letter.done)
+    }
+
+    /// How many copies are stored, and of how many nobody knows.
+    pub fn copies(&self) -> (u32, u32) {
+        let seen = self.lock();
+        let copies = seen.letters.iter().map(|letter| letter.copies).sum();
+        (copies, seen.deliveries.iter().map(|delivery| delivery.unsure).sum())
+    }
+
     /// The queue is empty.
     pub fn emptied(&self) {
         self.lock().emptied();
@@ -271,6 +284,8 @@ impl Seen {
         };
         // Nobody waits for what was abandoned after its generation had ended: it is dropped in its lane, soon.
         let open = counts.open().min(report.abandoned);
+        // A decision that reaches nobody, as its source has ended, is as good as stale.
+        let failed = if self.rules.exact { 0 } else { counts.failed };
         let expected = [
             (counts.taken, taken.len() as u64, "taken"),
             (counts.open(), open, "open"),
@@ -279,9 +294,9 @@ impl Seen {
             (counts.retried, live(|o| matches!(o, Outcome::Retry { .. })), "retried"),
             (counts.rejected, 0, "rejected"),
             (counts.dropped, count(&|end| matches!(end, End::Dropped(_)) && !end.is_stale()), "dropped"),
-            (counts.stale + open, count(&|end| end.is_stale()), "stale"),
-            (counts.failed, 0, "failed"),
-            (report.errors, 0, "errors"),
+            (counts.stale + failed + open, count(&|end| end.is_stale()), "stale"),
+            (counts.failed, failed, "failed"),
+            (report.errors, failed, "errors"),
             (report.panics, 0, "panics"),
             (self.heard("taken"), taken.len() as u64, "events of taken ones"),
             (self.heard("settled"), taken.len() as u64, "events of settled ones"),

@@ -21,6 +21,8 @@ pub struct Plan {
     pub batch: Option<(usize, Option<u64>)>,
     /// Messages at the beginning, and those that come later.
     pub letters: (usize, usize),
+    /// How long a copy may take.
+    pub copy_timeout: Duration,
     pub runs: Vec<Run>,
 }
 
@@ -65,16 +67,17 @@ impl Plan {
             limit: random.usize(1..5),
             batch: batches.then(|| (random.usize(1..6), random.bool().then(|| random.u64(0..20)))),
             letters: (random.usize(1..30), random.usize(0..10)),
+            copy_timeout: Duration::from_millis(200),
             runs: (0..random.usize(0..4)).map(|_| run(&mut random)).collect(),
         }
     }
 
-    pub fn rules(&self, stored_at_once: bool) -> Rules {
+    pub fn rules(&self, exact: bool) -> Rules {
         let ordered = self.mode != Mode::Unordered;
         // What was parked goes on beside what its worker has taken meanwhile.
         let parks = self.retry == PARK && self.mode != Mode::ByKey && !self.inline && self.batch.is_none();
         let calls = if parks { self.limit } else { self.workers.min(self.limit) };
-        Rules { ordered, calls, window: self.window, stored_at_once }
+        Rules { ordered, calls, window: self.window, exact }
     }
 
     pub fn partition(&self) -> PartitionLayer<Delivery> {

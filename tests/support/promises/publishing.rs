@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tower::{Service, ServiceExt, util::BoxCloneService};
 use tower_mq::{BoxError, NotStored, Publication, Receipt};
 
-use super::{Seen, World};
+use super::{Seen, Taken, World};
 
 /// Stores the dead letters, and is not always able to.
 #[derive(Clone)]
@@ -59,8 +59,10 @@ impl Service<Publication> for Letters {
             let (mood, delay) = world.lock().mood();
             sleep(delay).await;
             let (n, delivery) = world.lock().copied(&copy, mood);
+            if let Mood::Refuse = mood {
+                return Err(NotStored.into());
+            }
             let receipt = match mood {
-                Mood::Refuse => return Err(NotStored.into()),
                 Mood::Unsure { stored: false, .. } => None,
                 _ => Some(publisher.oneshot(copy).await?),
             };
@@ -73,7 +75,10 @@ impl Service<Publication> for Letters {
             match (mood, receipt) {
                 (Mood::Unsure { how: 0, .. }, _) => Err("did it arrive?".into()),
                 (Mood::Unsure { how: 1, .. }, _) => world.panics(),
-                (_, Some(receipt)) if matches!(mood, Mood::Store) => Ok(receipt),
+                (Mood::Store, Some(receipt)) => {
+                    world.lock().deliveries[delivery].unsure -= 1;
+                    Ok(receipt)
+                }
                 _ => std::future::pending().await,
             }
         })
@@ -107,7 +112,8 @@ impl Seen {
         if self.deliveries[delivery].succeeded {
             self.broke(format!("promise 3: message {n} is copied and was handled, delivery {delivery}"));
         }
-        if matches!(mood, Mood::Unsure { .. }) {
+        // Until it is confirmed.
+        if !matches!(mood, Mood::Refuse) {
             self.deliveries[delivery].unsure += 1;
         }
         (n, delivery)
@@ -115,13 +121,14 @@ impl Seen {
 
     /// One copy of a delivery, and one more if nobody could know of the first.
     fn copies(&mut self, delivery: usize) {
-        let (copies, unsure) = (self.deliveries[delivery].copies, self.deliveries[delivery].unsure);
+        let Taken { copies, unsure, .. } = self.deliveries[delivery];
+        let before = unsure - 1;
         if copies > 1 {
             self.cover("two copies");
         }
-        if copies > 1 + unsure.min(1) {
+        if copies > 1 + before.min(1) {
             self.broke(format!(
-                "promise 3: {copies} copies of delivery {delivery}, and {unsure} were unsure"
+                "promise 3: {copies} copies of delivery {delivery}, and {before} were unsure"
             ));
         }
     }

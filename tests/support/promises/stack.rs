@@ -23,7 +23,7 @@ pub fn stack(
     store: &MemoryStore,
     letters: Letters,
 ) -> BoxService<Delivery, Settled, BoxError> {
-    let dead = DeadLetterLayer::new(letters).attempts(3).backoff(ms(10), ms(40)).timeout(ms(200));
+    let dead = DeadLetterLayer::new(letters).attempts(3).backoff(ms(10), ms(40)).timeout(plan.copy_timeout);
     let outside = ServiceBuilder::new()
         .layer(MetricsLayer::delivery())
         .layer(TraceLayer::new())

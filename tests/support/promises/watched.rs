@@ -121,7 +121,7 @@ impl Seen {
         let explained = match end {
             None => lost,
             Some(End::Settled(Outcome::Ack, settlement)) => {
-                *settlement == Settlement::Stale || lost && !self.rules.stored_at_once
+                *settlement == Settlement::Stale || lost && !self.rules.exact
             }
             Some(_) => true,
         };
