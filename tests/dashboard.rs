@@ -241,6 +241,21 @@ fn every_expression_is_promql_and_every_name_in_it_is_in_the_scrape() {
 }
 
 #[test]
+fn a_run_that_has_ended_holds_nothing() {
+    let text = scrape();
+    let gauges = [
+        "tower_mq_window_in_use{",
+        "tower_mq_window_largest_key_share{",
+        "tower_mq_lane_depth{",
+        "tower_mq_parked{",
+    ];
+    let lines: Vec<_> =
+        text.lines().filter(|line| gauges.iter().any(|gauge| line.starts_with(gauge))).collect();
+    assert!(lines.len() > gauges.len(), "{text}");
+    assert!(lines.iter().all(|line| line.ends_with("} 0")), "{lines:?}");
+}
+
+#[test]
 fn the_choice_of_queues_is_in_the_scrape() {
     let scrape = read(&scrape());
     let dashboard = dashboard();

@@ -23,8 +23,10 @@ use crate::{
 /// None. A panic of the inner service goes on, and is counted.
 ///
 /// # Cost
-/// No allocation. Without a recorder next to nothing: it looks whether there is one. With a recorder five values are
-/// recorded for each delivery and one for each try, and two for each delivery in a lane.
+/// No allocation. Without a recorder about 100 instructions in each place, for a look whether there is one. With one
+/// that adds numbers up, about 1,300 for both places together: they record six values of a delivery and one of a try,
+/// and two more come from its lane. What the recorder does with a value is its own: that of Prometheus allocates a block
+/// for every few hundred values of a histogram.
 #[derive(Clone, Debug)]
 pub struct Metrics<S> {
     pub(crate) inner: S,
