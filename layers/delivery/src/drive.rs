@@ -236,15 +236,16 @@ where
         if !asked && !ready!(self.next(cx)) {
             return Poll::Ready(Ok(false));
         }
-        if self.held.as_ref().is_some_and(|(_, tag)| tag.is_cancelled()) {
+        let Some((_, tag)) = &self.held else { return Poll::Pending };
+        if tag.is_cancelled() {
             self.let_go(Finished::Cancelled);
             // As below.
             return Poll::Ready(if asked { Err(Stopped::Broken) } else { Ok(true) });
         }
+        let _entered = tag.enter();
         let (mut taken, mut called) = (None, false);
         // One net for all of it: it is not free, and they are seldom apart.
         let step = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = self.held.as_ref().and_then(|(_, tag)| tag.enter());
             match self.service.poll_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Step::Failed(error),
@@ -293,7 +294,7 @@ where
                     self.holds = Some(tag);
                     return Poll::Ready(Ok(self.give_way(cx, moved)));
                 }
-                let finished = cancel(&mut self.head, &tag);
+                let finished = cancel(&mut self.head);
                 self.intake.done(tag, finished);
             }
             (Ok(_), None) => {

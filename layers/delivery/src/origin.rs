@@ -11,7 +11,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Capabilities, Event, Observer, observe::Observers, signal::Signal};
+use crate::{
+    Capabilities, Event, Observer,
+    observe::{self, Observers},
+    signal::Signal,
+};
 
 /// How a stack is brought to its end. Either way nothing new is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +122,12 @@ impl Origin {
     #[inline]
     pub fn is_observed(&self) -> bool {
         !self.observers.is_empty()
+    }
+
+    /// Whether anybody is told of any source of this process: one look, before the way to an origin.
+    #[inline]
+    pub fn is_any_observed() -> bool {
+        observe::anybody()
     }
 
     /// Reports to the observers, if there are any.

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tower_mq_delivery::{BoxError, CarryOne, Drive, Event, Finished, Intake, SharedError, Stopped};
+use tower_mq_delivery::{BoxError, CarryOne, Drive, Event, Finished, Intake, Origin, SharedError, Stopped};
 use tower_service::Service;
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 /// The queue of one lane.
 pub(crate) struct Lane<R, A> {
     state: Mutex<State<R, A>>,
-    /// How many the lane has taken out of the queue and not begun with, when anybody was last told.
+    /// How many the lane has taken out of the queue and not begun with, as far as anybody is told.
     local: AtomicUsize,
     /// A queue that is empty and has more room than this gives it back: a lane that was hot once stays small.
     roomy: usize,
@@ -119,16 +119,21 @@ impl<R, A> LaneIntake<R, A> {
 
     #[inline(always)]
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
-        if let Some(next) = self.local.pop_front() {
-            return Poll::Ready(Some(next));
+        match self.local.is_empty() {
+            true => self.poll_fill(cx).map(|()| self.local.pop_front()),
+            false => Poll::Ready(self.local.pop_front()),
         }
+    }
+
+    /// Waits until there is something at hand. If there is nothing then, nothing more will come.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.local.capacity() > self.lane.roomy {
             self.local = VecDeque::new();
         }
         let mut state = self.lane.state.lock();
         if state.queue.is_empty() {
             if state.closed {
-                return Poll::Ready(None);
+                return Poll::Ready(());
             }
             // A waker that is replaced is one of this task, so dropping it ends nothing.
             state.waker = Some(cx.waker().clone());
@@ -136,8 +141,7 @@ impl<R, A> LaneIntake<R, A> {
         }
         mem::swap(&mut self.local, &mut state.queue);
         self.lane.local.store(self.local.len(), Ordering::Relaxed);
-        drop(state);
-        Poll::Ready(self.local.pop_front())
+        Poll::Ready(())
     }
 }
 
@@ -146,19 +150,30 @@ impl<R: CarryOne, A, E: Into<BoxError>> Intake<R, Result<A, E>> for LaneIntake<R
 
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Job<R, A>>> {
-        let polled = self.poll_take(cx);
-        if let Poll::Ready(Some((request, _))) = &polled {
-            report(request, self.number, || {
-                self.lane.local.store(self.local.len(), Ordering::Relaxed);
-                self.lane.waiting()
-            });
+        if Origin::is_any_observed() {
+            self.tell(cx);
         }
-        polled
+        self.poll_take(cx)
     }
 
     #[inline]
     fn done(&mut self, runner: Runner<A>, finished: Finished<Result<A, E>>) {
         runner.finish(finished);
+    }
+}
+
+impl<R: CarryOne, A> LaneIntake<R, A> {
+    /// Tells that the lane is about to begin with the next one.
+    #[cold]
+    fn tell(&mut self, cx: &mut Context<'_>) {
+        if self.local.is_empty() {
+            // If there is nothing, it is asked again, and says so again.
+            _ = self.poll_fill(cx);
+        }
+        if let Some((next, _)) = self.local.front() {
+            self.lane.local.store(self.local.len() - 1, Ordering::Relaxed);
+            report(next, self.number, || self.lane.waiting());
+        }
     }
 }
 

@@ -218,7 +218,7 @@ impl<A> Tag for Held<A> {
         self.runner.is_cancelled()
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter(&self) -> InSpan {
         self.runner.enter()
     }

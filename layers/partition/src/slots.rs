@@ -212,7 +212,7 @@ impl<A> Tag for Runner<A> {
         self.slots.slot(self.place).cancelled.load(Ordering::Acquire)
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter(&self) -> InSpan {
         self.slots.spans.enter(self.place)
     }

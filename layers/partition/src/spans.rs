@@ -36,7 +36,7 @@ impl Spans {
     }
 
     /// Until what this gives back is dropped, the span of the delivery at this place is entered.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self, place: u32) -> InSpan {
         self.kept.get().and_then(|kept| enter(&kept[place as usize]))
     }

@@ -48,7 +48,6 @@ where
 
     #[inline]
     fn leave(&mut self) {
-        let _entered = self.inline.spans().enter(self.place);
         self.inline.spans().forget(self.place);
         match mem::replace(&mut self.stage, Stage::Done) {
             Stage::Waits => self.inline.stand_up(self.place, self.key),
@@ -71,14 +70,13 @@ where
             self.stage = Stage::Works(ready!(self.inline.poll_worker(self.key, self.place, cx)));
         }
         let (inline, stage) = (&self.inline, &mut self.stage);
-        let entered = inline.spans().enter(self.place);
+        let _entered = inline.spans().enter(self.place);
         let polled = catch_unwind(AssertUnwindSafe(|| match stage {
             Stage::Works(worker) => worker.poll(inline, cx),
             Stage::Passed(slot) => poll_slot(slot, cx),
             Stage::Waits => Poll::Pending,
             Stage::Done => panic!("the response of a partition was polled after it was ready"),
         }));
-        drop(entered);
         match polled {
             Ok(Poll::Ready(answer)) => {
                 self.leave();
@@ -111,6 +109,7 @@ where
     #[inline]
     fn drop(&mut self) {
         if !matches!(self.stage, Stage::Done) {
+            let _entered = self.inline.spans().enter(self.place);
             self.leave();
         }
     }

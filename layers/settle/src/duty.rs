@@ -49,8 +49,12 @@ impl Duty {
         match std::mem::replace(self, Self::Over) {
             // What becomes of nearly every delivery.
             Self::Due(acker) => {
-                let settling = acker.settle(outcome.clone());
-                Some(response(message, outcome, settling))
+                // A constant needs no clone.
+                let (told, outcome) = match outcome {
+                    Outcome::Ack => (Outcome::Ack, Outcome::Ack),
+                    outcome => (outcome.clone(), outcome),
+                };
+                Some(response(message, outcome, acker.settle(told)))
             }
             mut told => told.take(message),
         }

@@ -18,11 +18,11 @@ pub(super) fn poll_slot<F: Future, T: Tag>(
     tag: &T,
     cx: &mut Context<'_>,
 ) -> Poll<Finished<F::Output>> {
+    let _entered = tag.enter();
     if tag.is_cancelled() {
-        return Poll::Ready(cancel(slot, tag));
+        return Poll::Ready(cancel(slot));
     }
     let polled = catch_unwind(AssertUnwindSafe(|| {
-        let _entered = tag.enter();
         let Some(future) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
         let output = ready!(future.poll(cx));
         slot.set(None);
@@ -31,7 +31,7 @@ pub(super) fn poll_slot<F: Future, T: Tag>(
     match polled {
         Ok(Poll::Ready(output)) => Poll::Ready(Finished::Answered(output)),
         Ok(Poll::Pending) if tag.watch(cx.waker()) => Poll::Pending,
-        Ok(_) => Poll::Ready(cancel(slot, tag)),
+        Ok(_) => Poll::Ready(cancel(slot)),
         Err(panic) => {
             log(empty(slot));
             Poll::Ready(Finished::Panicked(panic))
@@ -41,8 +41,7 @@ pub(super) fn poll_slot<F: Future, T: Tag>(
 
 /// Drops a future that nobody wants.
 #[cold]
-pub(super) fn cancel<F, O, T: Tag>(slot: &mut Slot<F>, tag: &T) -> Finished<O> {
-    let _entered = tag.enter();
+pub(super) fn cancel<F, O>(slot: &mut Slot<F>) -> Finished<O> {
     empty(slot).map_or_else(Finished::Panicked, |()| Finished::Cancelled)
 }
 
