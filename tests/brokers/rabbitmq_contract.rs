@@ -1,7 +1,6 @@
 //! `source::rabbitmq` keeps the contract of a source, on each kind of queue.
 
 #[path = "../support/node.rs"]
-#[allow(dead_code)]
 mod node;
 #[path = "../support/proxy.rs"]
 #[allow(dead_code, unreachable_pub)]
