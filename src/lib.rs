@@ -1,17 +1,17 @@
 //! What [tower-http](https://docs.rs/tower-http) is for HTTP, `tower-mq` is for message queues.
 //!
 //! Broker sources are plain `Stream<Item = Delivery>`. What happens to a delivery on its way to your handler is a stack
-//! of Tower [`Layer`](https://docs.rs/tower-layer)s: ordered lanes by key, settlement, and the middleware of `tower`
-//! that you use already. You write one async function, stack the layers in a `ServiceBuilder`, and hand both to
-//! [`serve`]:
+//! of Tower [`Layer`](https://docs.rs/tower-layer)s: ordered lanes by key, settlement, batches, retries, dead letters,
+//! deduplication, metrics, traces, and the middleware of `tower` that you use already. You write one async function,
+//! stack the layers that you need in a `ServiceBuilder`, and hand both to [`serve`]:
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use tower::{BoxError, ServiceBuilder, limit::ConcurrencyLimitLayer, timeout::TimeoutLayer};
 //! use tower_mq::{
-//!     Bytes, Key, Message, PartitionLayer, SettleLayer, handler, serve,
-//!     source::memory,
+//!     Backoff, BreakerLayer, Bytes, DeadLetterLayer, DedupLayer, Key, Message, MetricsLayer, PartitionLayer,
+//!     RetryLayer, SettleLayer, TraceLayer, handler, serve, source::memory,
 //! };
 //!
 //! async fn handle_order(key: Key, order: Bytes) -> Result<(), BoxError> {
@@ -21,16 +21,24 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
-//! let stack = ServiceBuilder::new()
-//!     .layer(PartitionLayer::by_key(8)) // 8 lanes, each in order
-//!     .layer(SettleLayer::new()) // result -> ack, retry, reject: exactly once
-//!     .layer(ConcurrencyLimitLayer::new(4)) // tower's own, unchanged
-//!     .layer(TimeoutLayer::new(Duration::from_secs(5)))
-//!     .service(handler(handle_order));
-//!
 //! let broker = memory::Broker::new();
 //! broker.publish("orders", Message::builder("three apples").key("alice").build())?;
 //! let orders = broker.queue("orders").window(256).consume();
+//!
+//! let backoff = Backoff::exponential(Duration::from_millis(10), Duration::from_secs(1));
+//! let stack = ServiceBuilder::new()
+//!     .layer(MetricsLayer::delivery()) // each delivery, from taken to settled
+//!     .layer(TraceLayer::new()) // a span for each, with the trace of its sender
+//!     .layer(BreakerLayer::new()) // takes nothing while too many fail
+//!     .layer(PartitionLayer::by_key(8)) // 8 lanes, each in order
+//!     .layer(SettleLayer::new()) // result -> ack, retry, reject: exactly once
+//!     .layer(DedupLayer::in_memory()) // each message id once
+//!     .layer(DeadLetterLayer::new(broker.publisher().to("orders.dead"))) // a confirmed copy of what is rejected
+//!     .layer(RetryLayer::in_place(backoff).attempts(3)) // here, and in order
+//!     .layer(ConcurrencyLimitLayer::new(4)) // tower's own, unchanged
+//!     .layer(TimeoutLayer::new(Duration::from_secs(5)))
+//!     .layer(MetricsLayer::process()) // each try
+//!     .service(handler(handle_order));
 //!
 //! # let ctrl_c = || broker.drained("orders");
 //! let report = serve(orders, stack).with_graceful_shutdown(ctrl_c()).await?;
@@ -38,6 +46,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! No layer needs another one, but for [`SettleLayer`], which nearly every stack wants.
 //!
 //! # Order
 //!
@@ -51,13 +61,20 @@
 //!
 //! | layer | why here | elsewhere |
 //! |---|---|---|
+//! | [`MetricsLayer::delivery`] | sees a delivery from taken to settled | inside of Partition it does not see the queue |
+//! | [`TraceLayer`] | Partition carries its span into the lane | inside of a retry, each try is a span |
+//! | [`BreakerLayer`] | looks at outcomes, holds back the next delivery | inside of Partition each lane waits with one |
 //! | tower's rate limit, buffer | not `Clone`, or made for one queue | a rate limit cannot stand inside Partition |
 //! | [`PartitionLayer`] | takes over the order | |
 //! | [`SettleLayer`] | turns results into outcomes | outside Partition a time-out would settle what still runs |
+//! | [`DedupLayer`] | goes by the final outcome | inside of a retry it takes the second try for a twin |
 //! | [`DeadLetterLayer`] | acks a reject when its copy is confirmed | inside of a retry it sees what is tried again |
+//! | [`BatchLayer`] | layers outside see members, layers inside see batches | outside of Settle: does not compile |
+//! | [`RetryLayer`] | tries again in place, and in order | outside of Partition a retry goes to the end of its lane |
 //! | tower's retry, filters, concurrency limit | see a `Message`, which is `Clone` | a retry outside of Partition goes to the end of its lane |
-//! | tower's time-out | times the handler | outside of Partition it times the queue, too |
+//! | tower's time-out | times the handler | outside of Retry it times all tries, outside of Partition the queue, too |
 //! | [`CatchPanicLayer`] | makes the panics of a service errors, as `handler` does | outside of a retry they are not tried again |
+//! | [`MetricsLayer::process`] | times each try | outside of a retry it times the waits, too |
 //! | [`handler`] | takes its arguments out of the message | |
 //!
 //! Load shedding is not for queues: what is shed comes back at once.
@@ -68,7 +85,8 @@
 //! 2. **Settled exactly once.** Return, error, panic, time-out, cancel, drop, drain: each delivery reaches its source
 //!    once. One that is dropped is released, and counted. One whose connection has ended is not handled at all: it will
 //!    come again.
-//! 3. **Nothing lost.** A delivery leaves the broker after success, or because you chose to discard it.
+//! 3. **Nothing lost.** A delivery leaves the broker after success, after its dead-letter copy is confirmed, or because
+//!    you chose to discard it.
 //! 4. **Nothing silent.** A source that ends without being asked to is an error of [`serve`]. Reconnecting is the
 //!    default and shows in [`Health`](source::Health).
 //! 5. **Bounded.** What is taken and not settled never exceeds the window. One stuck handler costs one place of it.
@@ -80,9 +98,11 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `partition`, `settle`, `handler` | yes | the layers of that name |
+//! | `batch`, `breaker`, `dead-letter`, `dedup`, `handler`, `metrics`, `partition`, `retry`, `settle`, `trace` | yes | the layers of that name |
 //! | `json` | | `Json<T>` as a handler's argument |
-//! | `testing` | | scripted sources, probes, and the contract check for layers |
+//! | `opentelemetry` | | W3C trace context in and out, by `tracing-opentelemetry` |
+//! | `redis` | | a store for deduplication that several processes share |
+//! | `testing` | | scripted sources, probes, and the contract checks for layers, sources and stores |
 //! | `rabbitmq` | | [`source::rabbitmq`](source): AMQP 0.9.1 |
 //! | `full` | | all of these |
 
