@@ -15,15 +15,16 @@ if ! command -v valgrind >/dev/null; then
 fi
 
 CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_LTO=fat \
-  cargo build --quiet --release -p tower-mq-benches --bin count >&2
-count=${CARGO_TARGET_DIR:-target}/release/count
+  cargo build --quiet --release -p tower-mq-benches >&2
+programs=${CARGO_TARGET_DIR:-target}/release
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
 run() { # stack, deliveries, keys: prints instructions and allocations
-  local said
+  local said program=$programs/count
+  case $1 in canonical*) program=$programs/canonical ;; esac
   said=$(valgrind --tool=callgrind --callgrind-out-file="$out/callgrind" \
-    --collect-atstart=no '--toggle-collect=*count::measured*' "$count" "$@" 2>"$out/log") ||
+    --collect-atstart=no '--toggle-collect=*::measured*' "$program" "$@" 2>"$out/log") ||
     { cat "$out/log" >&2; return 1; }
   echo "$(sed -n 's/.*Collected : //p' "$out/log") ${said##*allocations=}"
 }
@@ -76,4 +77,7 @@ flat per_key "$instructions"
 row per_key_inline 1024 1250 1
 row settled_sequential 1024 600 1
 row settled_by_key 1024 1400 1
+# The added layers together cost no more than the queue, its lanes and its settlements do.
+row canonical 1024 $((2 * instructions)) 1
+row canonical_recorded 1024 $((instructions + 1500)) 1
 exit $failed

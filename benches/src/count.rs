@@ -4,63 +4,32 @@
 //! not in it. `benches/run.sh` does that for all stacks and compares with the bounds. Allocations are counted here.
 
 mod allocator;
+mod harness;
 
 use std::{
     convert::Infallible,
     hint::black_box,
-    io::Write,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use futures_util::stream;
 use pin_project::pin_project;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tower::{ServiceBuilder, service_fn};
 use tower_layer::Layer;
 use tower_mq::{
-    Counts, Delivery, Drain, Message, PartitionLayer, SettleLayer, serve,
-    source::{Source, from_stream, memory},
+    Counts, Delivery, Message, PartitionLayer, SettleLayer, serve,
+    source::{from_stream, memory},
 };
 use tower_service::Service;
 
-type Served = Pin<Box<dyn Future<Output = Counts> + Send>>;
+use crate::harness::{Served, messages, queue};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let [_, stack, deliveries, keys @ ..] = &arguments[..] else {
-        panic!("usage: count STACK DELIVERIES [KEYS]");
-    };
-    let deliveries: usize = deliveries.parse().expect("DELIVERIES is a number");
-    let keys: usize = keys.first().map_or(1024, |keys| keys.parse().expect("KEYS is a number"));
-
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let served = prepare(&runtime, stack, messages(deliveries, keys));
-    let (counts, allocations) = allocator::counted(|| measured(&runtime, served));
-    assert_eq!(counts.taken as usize, deliveries, "every delivery is taken once");
-    println!("{stack} deliveries={deliveries} keys={keys} allocations={allocations}");
-}
-
-/// What callgrind counts: it is told to begin and end with this function.
-#[inline(never)]
-fn measured(runtime: &Runtime, served: Served) -> Counts {
-    runtime.block_on(async { tokio::spawn(served).await.expect("the run does not panic") })
-}
-
-fn messages(deliveries: usize, keys: usize) -> Vec<Message> {
-    // As brokers send them: payload and key are slices of one frame.
-    let message = |i: usize| {
-        let mut frame = vec![7; 128];
-        write!(frame, "k{}", i % keys).expect("memory takes it");
-        let frame = Bytes::from(frame);
-        Message::builder(frame.slice(..128)).key(frame.slice(128..)).build()
-    };
-    (0..deliveries).map(message).collect()
+    harness::run(|runtime, stack, deliveries, keys| {
+        prepare(runtime, stack, messages(deliveries, keys, false))
+    });
 }
 
 fn prepare(runtime: &Runtime, stack: &str, messages: Vec<Message>) -> Served {
@@ -111,20 +80,7 @@ where
 /// The same with the embedded broker, its ledger, and a settle layer around the handler.
 fn settled(runtime: &Runtime, messages: Vec<Message>, keyed: bool) -> Served {
     let _entered = runtime.enter();
-    let broker = memory::Broker::new();
-    let left = Arc::new(AtomicUsize::new(messages.len()));
-    for message in messages {
-        broker.publish("orders", message).expect("the broker is open");
-    }
-    let consumer = broker.queue("orders").window(256).consume();
-    let handle = consumer.handle();
-    let handler = service_fn(move |message: Message| {
-        black_box(message.payload().len());
-        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            handle.close(Drain::Finish);
-        }
-        async { Ok::<_, Infallible>(()) }
-    });
+    let (consumer, handler) = queue(&memory::Broker::new(), messages);
     let stack = ServiceBuilder::new().layer(SettleLayer::new()).service(handler);
     match keyed {
         false => Box::pin(async move { serve(consumer, stack).await.expect("it is closed").counts }),
