@@ -107,7 +107,8 @@ async fn without_the_store_a_message_waits_for_it_and_keeps_no_place() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(source.events().len() > 100);
     assert_eq!(gate.waiting(), 0);
-    other.ready().await.expect("there is a place");
+    let place = tokio::time::timeout(Duration::from_secs(1), other.ready()).await;
+    place.expect("there is a place").expect("ready");
     drop(other);
     store.set_down(false);
     gate.next().await.answer(Outcome::Ack);
@@ -121,7 +122,8 @@ async fn patience_with_the_store_ends() {
     let mut stack: Stack = DedupLayer::new(store.clone()).layer(handler);
     store.set_down(true);
     let began = Instant::now();
-    let outcome = spawn(&mut stack, source.message("a")).await.expect("no panic").expect("an outcome");
+    let call = tokio::time::timeout(Duration::from_secs(3600), spawn(&mut stack, source.message("a")));
+    let outcome = call.await.expect("it ends").expect("no panic").expect("an outcome");
     assert_eq!(outcome, Outcome::Release);
     // From the first error on.
     assert_eq!(began.elapsed(), Duration::from_millis(300_001));

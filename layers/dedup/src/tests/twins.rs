@@ -265,7 +265,8 @@ async fn a_twin_waits_no_longer_than_its_patience() {
     let mut first = task::spawn(stack.call(source.message("a")));
     assert_pending!(first.poll());
     let began = tokio::time::Instant::now();
-    let outcome = stack.call(source.message("a")).await.expect("an outcome");
+    let call = tokio::time::timeout(Duration::from_secs(3600), stack.call(source.message("a")));
+    let outcome = call.await.expect("it ends").expect("an outcome");
     assert_eq!((outcome, began.elapsed()), (Outcome::Release, Duration::from_secs(7)));
     gate.next().await.answer(Outcome::Ack);
     assert_eq!(assert_ready_ok!(first.poll()), Outcome::Ack);
