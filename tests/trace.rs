@@ -6,7 +6,7 @@ mod record;
 use std::{collections::BTreeSet, time::Duration};
 
 use record::record;
-use tower::{Layer, ServiceBuilder};
+use tower::ServiceBuilder;
 use tower_mq::{
     BoxError, Bytes, Delivery, Message, MetricsLayer, PartitionLayer, SettleLayer, TraceLayer, handler,
     serve, source::memory::Broker,
@@ -75,7 +75,7 @@ mod opentelemetry {
     use ::opentelemetry::trace::TracerProvider as _;
     use futures_util::TryFutureExt;
     use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-    use tower::ServiceExt;
+    use tower::{Layer, ServiceExt};
     use tower_mq::Publication;
     use tracing::subscriber::DefaultGuard;
     use tracing_subscriber::{Registry, filter::LevelFilter, layer::SubscriberExt};
