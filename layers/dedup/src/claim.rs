@@ -17,7 +17,7 @@ pub(crate) struct Claim<St: Store> {
 impl<St: Store> Claim<St> {
     #[inline]
     pub(crate) fn new(settings: &Arc<Settings<St>>, id: Id, lease: St::Lease, message: &Message) -> Self {
-        Self { settings: settings.clone(), id, lease: Some(lease), message: message.clone() }
+        Self { settings: settings.clone(), id, lease: Some(lease), message: message.aside() }
     }
 
     pub(crate) fn settings(&self) -> &Settings<St> {
@@ -28,10 +28,14 @@ impl<St: Store> Claim<St> {
         &self.message
     }
 
-    /// Makes it done; from here on it is not forgotten. `None`: that was done before.
+    /// Makes it done; from here on it is not forgotten. `Some`: the store has to be waited for.
     #[inline]
     pub(crate) fn finish(&mut self) -> Option<St::Finish> {
-        self.lease.take().map(|lease| self.settings.store.finish(self.id, lease))
+        let store = &self.settings.store;
+        match store.finish_now(self.id, self.lease.take()?) {
+            Ok(()) => None,
+            Err(lease) => Some(store.finish(self.id, lease)),
+        }
     }
 }
 

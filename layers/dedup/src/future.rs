@@ -161,6 +161,7 @@ where
                     let handled = matches!(answer, Ok(Outcome::Ack));
                     match this.claim {
                         Some(claim) if handled && !claim.message().is_dead_lettered() => {
+                            // Nothing of it is left to forget, so the claim may stay.
                             let Some(finish) = claim.finish() else { return Poll::Ready(answer) };
                             this.state.set(State::Finishing(finish));
                         }

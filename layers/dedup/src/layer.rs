@@ -117,7 +117,7 @@ impl<S, St: Clone> Layer<S> for DedupLayer<St> {
     type Service = Dedup<S, St>;
 
     fn layer(&self, inner: S) -> Dedup<S, St> {
-        Dedup { inner, settings: Arc::new(self.settings.clone()) }
+        Dedup { inner, settings: Arc::new(self.settings.clone()), last: None }
     }
 }
 

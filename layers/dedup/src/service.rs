@@ -31,6 +31,8 @@ use crate::{
 pub struct Dedup<S, St = MemoryStore> {
     pub(crate) inner: S,
     pub(crate) settings: Arc<Settings<St>>,
+    /// The source that the last message came from, and the scope of its name: mostly there is one.
+    pub(crate) last: Option<(u64, Id)>,
 }
 
 impl<S, St> Dedup<S, St> {
@@ -68,7 +70,7 @@ where
 
     #[inline]
     fn call(&mut self, message: Message) -> Self::Future {
-        let Some(id) = self.settings.id(&message) else {
+        let Some(id) = self.settings.id(&message, &mut self.last) else {
             self.settings.unidentified(&message);
             return ResponseFuture::running(self.inner.call(message), None);
         };
@@ -123,7 +125,7 @@ where
 
 impl<S: Clone, St> Clone for Dedup<S, St> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: self.settings.clone() }
+        Self { inner: self.inner.clone(), settings: self.settings.clone(), last: self.last }
     }
 }
 

@@ -45,15 +45,29 @@ impl<St> Settings<St> {
         }
     }
 
-    /// What tells this message from others; `None`: nothing does.
+    /// What tells this message from others; `None`: nothing does. `last`: the source that the last message came from, and
+    /// the scope of its name.
     #[inline]
-    pub(crate) fn id(&self, message: &Message) -> Option<Id> {
+    pub(crate) fn id(&self, message: &Message, last: &mut Option<(u64, Id)>) -> Option<Id> {
         let id = match &self.key {
             None => Id::of(message.id()?.as_bytes()),
             Some(key) => key(message)?,
         };
-        let scope = self.scope.unwrap_or_else(|| Id::scope(&message.destination()));
-        Some(id.mixed(scope))
+        if let Some(scope) = self.scope {
+            return Some(id.mixed(scope));
+        }
+        if let Some(destination) = message.properties().destination() {
+            return Some(id.mixed(Id::scope(&destination)));
+        }
+        let origin = message.origin();
+        match last {
+            Some((source, scope)) if *source == origin.id() => Some(id.mixed(*scope)),
+            _ => {
+                let scope = Id::scope(origin.name());
+                *last = Some((origin.id(), scope));
+                Some(id.mixed(scope))
+            }
+        }
     }
 
     /// A message has no id.

@@ -52,6 +52,15 @@ pub trait Store: Clone {
     /// The id is done also if the future is dropped, as far as the store can see to it.
     fn finish(&self, id: Id, lease: Self::Lease) -> Self::Finish;
 
+    /// [`finish`](Self::finish) for stores that need not wait, and cannot fail. Default: gives the lease back, call
+    /// `finish`.
+    ///
+    /// # Errors
+    /// The lease, if `finish` is to be called.
+    fn finish_now(&self, _id: Id, lease: Self::Lease) -> Result<(), Self::Lease> {
+        Err(lease)
+    }
+
     /// The message was not handled, or not to its end: the id is new. Called when a future is dropped, so it cannot
     /// wait; a remote store does it in the background.
     fn forget(&self, id: Id, lease: Self::Lease);

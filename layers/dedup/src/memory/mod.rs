@@ -37,7 +37,7 @@ struct Shared {
 #[derive(Default)]
 struct Shelf {
     ids: HashMap<Id, State, BuildHasherDefault<Hashed>>,
-    /// Those that are done, the oldest first. All are kept for the same time, so this is also the order of their ends.
+    /// Those that are done, and until when they are. All are kept for the same time, so the oldest are the first ones.
     done: VecDeque<(Id, Instant)>,
     /// Those who wait for an id that is running: mostly nobody.
     waiting: HashMap<Id, Vec<(u64, Waker)>, BuildHasherDefault<Hashed>>,
@@ -51,6 +51,8 @@ enum State {
     Done,
 }
 
+const FOREVER: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+
 /// The lease of a [`MemoryStore`]: there is no other process that could break it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MemoryLease(());
@@ -62,7 +64,8 @@ impl MemoryStore {
     }
 
     fn with(ttl: Duration, capacity: usize) -> Self {
-        Self(Arc::new(Shared { ttl, capacity, shelf: Mutex::default() }))
+        // A clock can be added to only so often.
+        Self(Arc::new(Shared { ttl: ttl.min(FOREVER), capacity, shelf: Mutex::default() }))
     }
 
     /// How long it remembers an id, from the end of its handler. Default: 1 h. The store that this returns is empty.
@@ -95,7 +98,7 @@ impl MemoryStore {
             Entry::Occupied(_) => {}
         }
         // Done, unless that was too long ago.
-        shelf.expire(Instant::now(), self.0.ttl);
+        shelf.expire(Instant::now());
         match shelf.ids.entry(id) {
             Entry::Vacant(vacant) => {
                 vacant.insert(State::Running);
@@ -108,7 +111,7 @@ impl MemoryStore {
     /// How many ids it holds: those that are running, and those that are done and still remembered.
     pub fn len(&self) -> usize {
         let mut shelf = self.0.shelf.lock();
-        shelf.expire(Instant::now(), self.0.ttl);
+        shelf.expire(Instant::now());
         shelf.ids.len()
     }
 
@@ -127,9 +130,9 @@ impl Default for MemoryStore {
 impl Shelf {
     /// Forgets what was done too long ago.
     #[inline]
-    fn expire(&mut self, now: Instant, ttl: Duration) {
-        while let Some((id, at)) = self.done.front()
-            && now.duration_since(*at) >= ttl
+    fn expire(&mut self, now: Instant) {
+        while let Some((id, until)) = self.done.front()
+            && *until <= now
         {
             self.ids.remove(id);
             self.done.pop_front();
@@ -163,12 +166,12 @@ impl Store for MemoryStore {
     }
 
     #[inline]
-    fn finish(&self, id: Id, _: MemoryLease) -> Self::Finish {
+    fn finish_now(&self, id: Id, _: MemoryLease) -> Result<(), MemoryLease> {
         let now = Instant::now();
         let mut crowds = false;
         let waiters = {
             let mut shelf = self.0.shelf.lock();
-            shelf.expire(now, self.0.ttl);
+            shelf.expire(now);
             if shelf.done.len() >= self.0.capacity
                 && let Some((oldest, _)) = shelf.done.pop_front()
             {
@@ -176,13 +179,18 @@ impl Store for MemoryStore {
                 crowds = !std::mem::replace(&mut shelf.crowded, true);
             }
             shelf.ids.insert(id, State::Done);
-            shelf.done.push_back((id, now));
+            shelf.done.push_back((id, now + self.0.ttl));
             shelf.waiters(id)
         };
         if crowds {
             self.0.warn();
         }
         waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        Ok(())
+    }
+
+    fn finish(&self, id: Id, lease: MemoryLease) -> Self::Finish {
+        let _done = self.finish_now(id, lease);
         ready(Ok(()))
     }
 
