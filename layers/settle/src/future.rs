@@ -1,14 +1,14 @@
 //! The response of [`Settler`](crate::Settler).
 
 use std::{
-    fmt,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
 use pin_project::pin_project;
-use tower_mq_delivery::{BoxError, Event, IntoOutcome, Message, Settled};
+use tower_mq_delivery::{BoxError, Event, IntoOutcome, Message, Panic, Settled};
 
 use crate::duty::{Duty, panicked};
 
@@ -29,8 +29,23 @@ pub struct ResponseFuture<F> {
 }
 
 impl<F> ResponseFuture<F> {
-    pub(crate) fn new(inner: Option<F>, duty: Duty, message: Message, confirmed: bool) -> Self {
-        Self { inner, duty, message, confirmed }
+    /// Nobody works on the message.
+    #[inline]
+    pub(crate) fn new(duty: Duty, message: Message, confirmed: bool) -> Self {
+        Self { inner: None, duty, message, confirmed }
+    }
+
+    /// `inner` works on the message.
+    #[inline]
+    pub(crate) fn start(&mut self, inner: F) {
+        self.inner = Some(inner);
+    }
+
+    /// Whoever was to work on the message has panicked.
+    #[cold]
+    pub(crate) fn fail(&mut self, panic: &Panic) {
+        let error = panicked(&self.message, panic);
+        self.duty = mem::replace(&mut self.duty, Duty::Over).answer(&self.message, Err(error));
     }
 }
 
@@ -64,7 +79,7 @@ where
             if !*this.confirmed {
                 return this.duty.end(this.message, answer).map_or(Poll::Pending, Poll::Ready);
             }
-            *this.duty = std::mem::replace(this.duty, Duty::Over).answer(this.message, answer);
+            *this.duty = mem::replace(this.duty, Duty::Over).answer(this.message, answer);
             ready!(this.duty.poll_confirmed(cx));
         }
         this.duty.take(this.message).map_or(Poll::Pending, Poll::Ready)

@@ -8,11 +8,7 @@ use std::{
 use tower_mq_delivery::{BoxError, Delivery, Drain, Event, IntoOutcome, Message, Outcome, Settled};
 use tower_service::Service;
 
-use crate::{
-    SettleLayer,
-    duty::{Duty, panicked},
-    future::ResponseFuture,
-};
+use crate::{SettleLayer, duty::Duty, future::ResponseFuture};
 
 /// Settles each delivery with what the inner service makes of its message. Built by [`SettleLayer`].
 ///
@@ -88,14 +84,13 @@ where
         if let Some(policy) = &self.settings.policy {
             message.set_policy(policy.clone());
         }
-        let kept = message.aside();
-        match catch_unwind(AssertUnwindSafe(|| self.inner.call(message))) {
-            Ok(future) => ResponseFuture::new(Some(future), duty, kept, confirmed),
-            Err(panic) => {
-                let duty = duty.answer(&kept, Err(panicked(&kept, &panic)));
-                ResponseFuture::new(None, duty, kept, confirmed)
-            }
+        let mut response = ResponseFuture::new(duty, message.aside(), confirmed);
+        // It takes its place inside the net: a future is large, and so it is moved less.
+        let called = catch_unwind(AssertUnwindSafe(|| response.start(self.inner.call(message))));
+        if let Err(panic) = called {
+            response.fail(&panic);
         }
+        response
     }
 }
 
@@ -105,5 +100,5 @@ where
 fn not_handled<F>(message: Message, duty: Duty, confirmed: bool) -> ResponseFuture<F> {
     message.turn().decline();
     message.origin().report(&Event::NotHandled { message: &message });
-    ResponseFuture::new(None, duty, message, confirmed)
+    ResponseFuture::new(duty, message, confirmed)
 }
