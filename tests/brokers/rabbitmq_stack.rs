@@ -98,7 +98,7 @@ impl Stage {
             .observer(self.world.observer());
         let cuts = async {
             while !self.world.lock().calm {
-                sleep(Duration::from_millis(230)).await;
+                sleep(Duration::from_millis(600)).await;
                 self.world.lock().cover("connection lost");
                 self.proxy.cut();
             }

@@ -74,8 +74,9 @@
 //!
 //! In all of them nothing is lost, and the first handlings of each key are in order. For that, the source waits one
 //! and a half heartbeats longer when the broker has fallen silent: the broker notices later than the source, and until
-//! then keeps the window for the dead connection. Where it may notice later still, as when something in between resets
-//! only our side, only a queue with `x-single-active-consumer` keeps the order.
+//! then keeps the window for the dead connection. After a cut it waits a quarter of a second, as a queue under load may
+//! take the window back after the next connection has come. Where it takes longer still, as when something in between
+//! resets only our side, only a queue with `x-single-active-consumer` keeps the order.
 //!
 //! A quorum queue of RabbitMQ 3.10 with a single member may never be usable again if a client calls it within the
 //! first tenths of a second after a restart. The source then stays in

@@ -53,6 +53,9 @@ enum End {
     },
 }
 
+/// How long a broker is given to take back what a cut connection held.
+const AFTER_CUT: Duration = Duration::from_millis(250);
+
 type Flush = Pin<Box<dyn Future<Output = lapin::Result<()>> + Send>>;
 
 // The stream must end whatever happens to the task.
@@ -254,14 +257,15 @@ async fn under_way(flush: &mut Option<Flush>) -> lapin::Result<()> {
 
 #[cold]
 fn lost(error: lapin::Error, link: &Link) -> End {
-    // The broker misses our heartbeats as we miss its own, and notices later: after two to three intervals, where the
-    // client takes two. Until then it keeps the window for the dead connection, and would hand out to the next one
-    // what comes behind it.
+    // As long as the broker keeps the window for the dead connection, it would hand out to the next one what comes
+    // behind it. It misses our heartbeats as we miss its own, and notices later: after two to three intervals, where the
+    // client takes two. A cut it notices at once, but under load its queue takes the window back after a new connection
+    // has come.
     let rest = match error.kind() {
         ErrorKind::MissingHeartbeatError => {
             Duration::from_secs(link.connection.configuration().heartbeat().into()).mul_f64(1.5)
         }
-        _ => Duration::ZERO,
+        _ => AFTER_CUT,
     };
     End::Lost { error: BoxError::from(error).into(), rest }
 }

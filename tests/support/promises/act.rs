@@ -201,9 +201,7 @@ impl Seen {
         } else if self.drain.is_some() && self.rules.exact {
             self.broke(format!("promise 7: {at} begins while the stack is about to end"));
         }
-        // A connection that is lost gives up the order where the broker does not notice at once.
-        let came_again = message.redelivered() && !self.rules.exact;
-        self.in_order(n, tries, came_again, &at);
+        self.in_order(n, tries, &at);
         (n, Some(delivery))
     }
 
@@ -232,13 +230,10 @@ impl Seen {
         }
     }
 
-    fn in_order(&mut self, n: usize, tries: u32, came_again: bool, at: &str) {
+    fn in_order(&mut self, n: usize, tries: u32, at: &str) {
         let first = !std::mem::replace(&mut self.letters[n].handled, true);
         let Some(key) = self.letters[n].key.clone().filter(|_| self.rules.ordered) else { return };
-        if first
-            && !came_again
-            && let Some(before) = self.firsts.insert(key.clone(), n).filter(|before| *before > n)
-        {
+        if first && let Some(before) = self.firsts.insert(key.clone(), n).filter(|before| *before > n) {
             self.broke(format!("promise 1: {at} is handled after message {before} of {key}"));
         }
         let others =
