@@ -147,9 +147,8 @@ impl Link {
         }
         // Also if the one who waits for it gives up: it is its time-out that tells.
         let mut attempt = Attempt { link: self, over: false };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout));
+        // The one time-out is that of whoever waits.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connected = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
             // A server that wants a password does not say so before it is asked something.
