@@ -67,7 +67,7 @@
 //! | tower's rate limit, buffer | not `Clone`, or made for one queue | a rate limit cannot stand inside Partition |
 //! | [`PartitionLayer`] | takes over the order | |
 //! | [`SettleLayer`] | turns results into outcomes | outside Partition a time-out would settle what still runs |
-//! | [`DedupLayer`] | goes by the final outcome | inside of a retry it takes the second try for a twin |
+//! | [`DedupLayer`] | goes by the final outcome | inside of a retry it forgets the id between the tries, and a twin may run then |
 //! | [`DeadLetterLayer`] | acks a reject when its copy is confirmed | inside of a retry it sees what is tried again |
 //! | [`BatchLayer`] | layers outside see members, layers inside see batches | outside of Settle: does not compile |
 //! | [`RetryLayer`] | tries again in place, and in order | outside of Partition a retry goes to the end of its lane |
