@@ -50,6 +50,7 @@ layers() {
 # As a reader of the README runs it. It ends by itself, and its last lines tell what became of the orders.
 quickstart() {
   local said
+  cargo build --quiet --example quickstart || return 1
   said=$(timeout 60 cargo run --quiet --example quickstart) || return 1
   printf '%s\n' "$said"
   grep -q '^taken 9: acked 7, retried 1, rejected 1,' <<<"$said" && grep -qx 'dead letters: 1' <<<"$said"
