@@ -49,15 +49,15 @@ async fn main() -> Result<(), BoxError> {
     let queue = broker.queue("orders").window(16).dead_letters("orders.dead").consume();
     let report = serve(queue, stack).with_graceful_shutdown(broker.drained("orders")).await?;
 
-    print(exporter.get_finished_spans()?);
+    print(&exporter.get_finished_spans()?);
     println!("{report}");
     Ok(())
 }
 
 /// Each trace as a tree.
-fn print(spans: Vec<SpanData>) {
+fn print(spans: &[SpanData]) {
     let mut children: BTreeMap<[u8; 8], Vec<&SpanData>> = BTreeMap::new();
-    for span in &spans {
+    for span in spans {
         children.entry(span.parent_span_id.to_bytes()).or_default().push(span);
     }
     for root in children.get(&SpanId::INVALID.to_bytes()).into_iter().flatten() {
