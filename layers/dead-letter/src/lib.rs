@@ -80,7 +80,7 @@
 //! by itself. A retry outside of it would repeat what is rejected already; a time-out outside of it must be longer than
 //! all tries together, or they are cut off.
 //!
-//! # Cancel safety
+//! # Cancel safety, Panics, Cost
 //! See [`DeadLetter`].
 
 mod attempt;

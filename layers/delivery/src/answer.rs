@@ -19,6 +19,7 @@ use crate::{BoxError, IntoAnswer, Work};
 /// The layers of a stack do so by themselves. It is needed where types must be equal: around a service of your own,
 /// under an `option_layer`. `handler(f)` answers in this currency already.
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct AnswerLayer;
 
 impl AnswerLayer {

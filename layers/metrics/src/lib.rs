@@ -77,6 +77,9 @@
 //! [`delivery`](MetricsLayer::delivery) outermost: inside Partition it would not see what waits in the lanes.
 //! [`process`](MetricsLayer::process) innermost, inside of Retry and Timeout: further out it times the waits between
 //! tries, too. A try that is cut off by a time-out outside of it ends as `cancelled`.
+//!
+//! # Cancel safety, Panics, Cost
+//! See [`Metrics`].
 
 pub mod convention;
 mod deliveries;

@@ -39,6 +39,7 @@ use self::future::ResponseFuture;
 /// # Order
 /// Next to the handler, inside Batch and the retry and dead-letter layers. Layers between this one and the handler are caught, too.
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct CatchPanicLayer;
 
 impl CatchPanicLayer {

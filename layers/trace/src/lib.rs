@@ -57,6 +57,9 @@
 //!
 //! # Order
 //! Outside Partition, which carries the span into the lane. See [`TraceLayer`] for other places.
+//!
+//! # Cancel safety, Panics, Cost
+//! See [`Trace`].
 
 mod context;
 mod convention;
