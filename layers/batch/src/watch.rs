@@ -10,8 +10,8 @@ use std::{
 
 use tower_mq_delivery::Generation;
 
-/// Waits for the end of a generation, and until then for its stack to drain. It only wakes: what is to be done is seen
-/// by looking.
+/// Waits for the end of a generation, and until then for its stack to drain, which may begin to finish and come to
+/// release. It only wakes: what is to be done is seen by looking.
 pub(crate) struct Watch {
     generation: Arc<Generation>,
     changed: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -21,11 +21,14 @@ impl Watch {
     pub(crate) fn new(generation: Arc<Generation>) -> Self {
         let of = generation.clone();
         let changed = Box::pin(async move {
-            let (mut over, mut draining) = (pin!(of.over()), pin!(of.origin().draining()));
-            let mut drains = false;
+            let origin = of.origin();
+            let (mut draining, mut releasing) = (pin!(origin.draining()), pin!(origin.releasing()));
+            let mut over = pin!(of.over());
+            let (mut drains, mut releases) = (false, false);
             poll_fn(|cx| {
                 // The look at the generation comes next in any case.
                 drains = drains || draining.as_mut().poll(cx).is_ready();
+                releases = releases || releasing.as_mut().poll(cx).is_ready();
                 over.as_mut().poll(cx)
             })
             .await;

@@ -104,6 +104,15 @@ impl Origin {
         self.drain.reached(1).await;
     }
 
+    /// Waits until the stack gives back what has not started: until [`drain`](Self::drain) is [`Drain::Release`], at once
+    /// or after it has begun to finish.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn releasing(&self) {
+        self.drain.reached(2).await;
+    }
+
     /// For the driver and the source's handle: the stack is about to end. It never goes back.
     pub fn start_drain(&self, drain: Drain) {
         self.drain.raise(match drain {

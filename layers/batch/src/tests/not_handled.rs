@@ -68,7 +68,7 @@ async fn a_drain_that_releases_gives_back_what_has_not_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_comes_to_release_gives_back_what_waits_for_a_batch_to_end() {
+async fn a_drain_that_comes_to_release_gives_back_at_once_what_waits_for_a_batch_to_end() {
     let (handler, gate) = gate();
     let queue = Queue::new(256);
     let (mut service, lane) = (BatchLayer::new(1).layer(handler), queue.lane());
@@ -78,9 +78,9 @@ async fn a_drain_that_comes_to_release_gives_back_what_waits_for_a_batch_to_end(
     queue.origin().start_drain(Drain::Finish);
     rest().await;
     queue.origin().start_drain(Drain::Release);
-    running.answer(Outcome::Ack);
     rest().await;
     assert_eq!(answered(&mut second).expect("decided"), "release");
+    assert!(!running.is_cancelled(), "what runs is finished");
     assert_eq!(gate.waiting(), 0);
 }
 
