@@ -38,8 +38,8 @@ where
 enum Stage<F> {
     Trying(#[pin] F),
     Resting(Pause),
-    /// Until the service is ready for another try.
-    Waiting,
+    /// Until the service is ready for another try, or there is none any more. `None`: it was not asked yet.
+    Waiting(Option<Pause>),
     Over,
 }
 
@@ -78,16 +78,21 @@ where
                 }
                 StageProjection::Resting(pause) => match ready!(pause.as_mut().poll(cx)) {
                     Rested::Fully => {
-                        this.stage.set(Stage::Waiting);
+                        this.stage.set(Stage::Waiting(None));
                         continue;
                     }
                     Rested::InVain => this.tries.in_vain(),
                 },
-                StageProjection::Waiting => {
+                StageProjection::Waiting(vain) => {
                     let Some(service) = this.again else { return Poll::Pending };
-                    match ready!(service.poll_ready(cx)) {
-                        Err(error) => this.tries.widen(Err(error.into())),
-                        Ok(()) => match this.tries.next() {
+                    match service.poll_ready(cx) {
+                        Poll::Pending => {
+                            let vain = vain.get_or_insert_with(|| this.tries.wait());
+                            ready!(vain.as_mut().poll(cx));
+                            this.tries.in_vain()
+                        }
+                        Poll::Ready(Err(error)) => this.tries.widen(Err(error.into())),
+                        Poll::Ready(Ok(())) => match this.tries.next() {
                             Err(answer) => answer,
                             Ok(work) => {
                                 this.stage.set(Stage::Trying(service.call(work)));
@@ -112,7 +117,7 @@ where
         let stage = match &self.stage {
             Stage::Trying(_) => "trying",
             Stage::Resting(_) => "resting",
-            Stage::Waiting => "waiting",
+            Stage::Waiting(_) => "waiting",
             Stage::Over => "over",
         };
         f.debug_struct("ResponseFuture")

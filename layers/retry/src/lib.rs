@@ -63,7 +63,8 @@
 //! # Drain and lost connections
 //! Nobody waits for a message that rests: when the stack is about to end, whether it finishes or releases what it has
 //! taken, the message is released at once, and comes again. It is released, too, when its connection is lost: Settle
-//! finds it stale then, and nobody handles it further.
+//! finds it stale then, and nobody handles it further. The same goes for one that waits for the inner service to be ready
+//! for another try.
 //!
 //! # Cancel safety
 //! A response future that is dropped drops the try that runs or ends the rest.

@@ -100,14 +100,23 @@ impl<W: Work> Tries<W> {
     }
 
     fn rest(&self, rest: Duration) -> Pause {
+        let parks = self.settings.mode == Mode::Park;
+        pause(rest, self.generations(), self.work.single().filter(|_| parks).map(Nap::new))
+    }
+
+    /// While the service is not ready for the next try. Ready only when there will be none.
+    pub(crate) fn wait(&self) -> Pause {
+        pause(Duration::MAX, self.generations(), None)
+    }
+
+    fn generations(&self) -> Vec<Arc<Generation>> {
         let mut generations: Vec<Arc<Generation>> = Vec::with_capacity(1);
         for message in self.work.messages() {
             if !generations.iter().any(|there| Arc::ptr_eq(there, message.generation())) {
                 generations.push(message.generation().clone());
             }
         }
-        let parks = self.settings.mode == Mode::Park;
-        pause(rest, generations, self.work.single().filter(|_| parks).map(Nap::new))
+        generations
     }
 
     /// What the next try is given; `Err`: there is none, and this is the answer.

@@ -113,6 +113,28 @@ async fn no_try_begins_when_the_stack_drains_while_it_waits_for_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_for_a_service_that_stays_busy_is_released_at_the_end_of_its_stack_or_connection() {
+    let drains = |source: &Source| source.origin().start_drain(Drain::Release);
+    let ends = |source: &Source| source.generation.end();
+    for (n, end) in [&drains as &dyn Fn(&Source), &ends].into_iter().enumerate() {
+        let (mut service, mut handle) =
+            tower_test::mock::spawn_layer::<Message, (), _>(RetryLayer::in_place(super::backoff()));
+        let source = Source::new();
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(source.message("a")));
+        assert_pending!(response.poll());
+        handle.next_request().await.expect("called").1.send_error("down");
+        assert_pending!(response.poll());
+        tokio::time::advance(super::MS * 11).await;
+        assert_pending!(response.poll(), "the service is busy");
+        end(&source);
+        assert!(response.is_woken(), "end {n}");
+        assert_eq!(assert_ready_ok!(response.poll()), Outcome::Release);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_is_dropped_while_it_rests_leaves_nothing_behind() {
     let source = Source::new();
     let (mut service, gate) = gated(&RetryLayer::park(hourly()));
