@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tower::retry::budget::Budget;
 use tower_layer::Layer;
-use tower_mq_delivery::{DynError, Failure, Message};
+use tower_mq_delivery::{DynError, Failure, Message, Work};
 
 use crate::{Backoff, Retry};
 
@@ -152,6 +152,13 @@ impl Settings {
         Failure::find(error).is_none() && self.retry_if.as_ref().is_none_or(|retry_if| retry_if(error))
     }
 
+    /// Whether further tries of this begin here; if not, they are the broker's business.
+    pub(crate) fn tries_here(&self, work: &impl Work) -> bool {
+        self.mode != Mode::Requeue
+            || work.messages().iter().any(|message| message.capabilities().redelivery_disturbs_others)
+    }
+
+    #[inline]
     pub(crate) fn deposit(&self) {
         if let Some(budget) = &self.budget {
             budget.deposit();
@@ -173,11 +180,11 @@ impl Settings {
     }
 }
 
-impl<S> Layer<S> for RetryLayer {
+impl<S: Clone> Layer<S> for RetryLayer {
     type Service = Retry<S>;
 
     fn layer(&self, inner: S) -> Retry<S> {
-        Retry { inner, settings: Arc::new(self.0.clone()) }
+        Retry::new(inner, self.0.clone())
     }
 }
 

@@ -73,8 +73,8 @@
 //! See [`Retry`].
 //!
 //! # Cost
-//! Of a message that succeeds: a clone of it and one of the inner service, and no allocation. Of one that fails: a box
-//! for its rest.
+//! Of a message that succeeds: a clone of it, and no allocation. Of one that fails: a box for what is known of its
+//! tries, one for each rest, and a clone of the inner service.
 
 mod backoff;
 pub mod future;

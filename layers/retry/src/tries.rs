@@ -1,6 +1,6 @@
 //! The tries of one delivery, or of one batch: what is known of them, and what follows from a failure.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tower_mq_delivery::{
@@ -15,15 +15,11 @@ use crate::{
 const STAYS: &str =
     "a message cannot be requeued here without others coming again too: it is retried in place";
 
-type Answer<W> = Result<<W as Work>::Answer, BoxError>;
+pub(crate) type Answer<W> = Result<<W as Work>::Answer, BoxError>;
 
-/// The tries so far.
-pub(crate) struct Tries<W> {
-    /// What a further try is given: the members of a batch that are not decided.
-    work: W,
-    settings: Arc<Settings>,
-    /// Only where the time is limited: a look at the clock is not free.
-    began: Option<Instant>,
+/// The tries so far, of what has failed.
+#[derive(Debug)]
+pub(crate) struct Tries {
     done: u32,
     /// Members of a batch that are decided.
     aside: Aside,
@@ -37,32 +33,41 @@ pub(crate) enum Next<W: Work> {
     Rest(Pause),
 }
 
-impl<W: Work> Tries<W> {
-    #[inline]
-    pub(crate) fn new(work: W, settings: Arc<Settings>) -> Self {
-        let began = settings.elapsed.map(|_| Instant::now());
-        Self { work, settings, began, done: 0, aside: Aside::new() }
+impl Tries {
+    pub(crate) const fn new() -> Self {
+        Self { done: 0, aside: Aside::new() }
     }
 
     /// A try has ended with this. `here`: another one can begin here.
-    #[inline]
-    pub(crate) fn judge(&mut self, answer: Answer<W>, here: bool) -> Next<W> {
+    pub(crate) fn judge<W: Work>(
+        &mut self,
+        work: &mut W,
+        settings: &Settings,
+        began: Option<Instant>,
+        answer: Answer<W>,
+        here: bool,
+    ) -> Next<W> {
         self.done = self.done.saturating_add(1);
         match &answer {
             Ok(decided) if decided.decided().is_some() && self.aside.is_empty() => {
-                self.settings.deposit();
+                settings.deposit();
                 Next::Answer(answer)
             }
-            _ if here => self.again(answer),
-            _ => Next::Answer(self.requeue(answer)),
+            _ if here => self.again(work, settings, began, answer),
+            _ => Next::Answer(requeue(work, settings, answer)),
         }
     }
 
-    #[cold]
-    fn again(&mut self, answer: Answer<W>) -> Next<W> {
-        let Self { work, settings, began, done, aside } = self;
+    fn again<W: Work>(
+        &mut self,
+        work: &mut W,
+        settings: &Settings,
+        began: Option<Instant>,
+        answer: Answer<W>,
+    ) -> Next<W> {
+        let Self { done, aside } = self;
         let rest = settings.backoff.delay(*done);
-        let in_time = match (*began, settings.elapsed) {
+        let in_time = match (began, settings.elapsed) {
             (Some(began), Some(limit)) => began.elapsed().saturating_add(rest) <= limit,
             _ => true,
         };
@@ -72,7 +77,7 @@ impl<W: Work> Tries<W> {
                 message.failed();
                 settings.wants(error).then_some(Outcome::Release)
             });
-            return Next::Answer(self.widen(answer));
+            return Next::Answer(self.widen::<W>(answer));
         }
         let (mut failed, mut allowed) = (false, None);
         let narrowed = work.narrow(answer, aside, &mut |message, error| {
@@ -89,84 +94,84 @@ impl<W: Work> Tries<W> {
             if !failed {
                 settings.deposit();
             }
-            return Next::Answer(self.widen(answer));
+            return Next::Answer(self.widen::<W>(answer));
         }
         if settings.mode == Mode::Requeue
             && let Some(message) = work.messages().first()
         {
             message.origin().warn(STAYS);
         }
-        Next::Rest(self.rest(rest))
-    }
-
-    fn rest(&self, rest: Duration) -> Pause {
-        let parks = self.settings.mode == Mode::Park;
-        pause(rest, self.generations(), self.work.single().filter(|_| parks).map(Nap::new))
-    }
-
-    /// While the service is not ready for the next try. Ready only when there will be none.
-    pub(crate) fn wait(&self) -> Pause {
-        pause(Duration::MAX, self.generations(), None)
-    }
-
-    fn generations(&self) -> Vec<Arc<Generation>> {
-        let mut generations: Vec<Arc<Generation>> = Vec::with_capacity(1);
-        for message in self.work.messages() {
-            if !generations.iter().any(|there| Arc::ptr_eq(there, message.generation())) {
-                generations.push(message.generation().clone());
-            }
-        }
-        generations
+        Next::Rest(between(work, settings, rest))
     }
 
     /// What the next try is given; `Err`: there is none, and this is the answer.
-    pub(crate) fn next(&mut self) -> Result<W, Answer<W>> {
+    pub(crate) fn next<W: Work>(&mut self, work: &mut W) -> Result<W, Answer<W>> {
         // Meanwhile it waited for the service.
-        if is_in_vain(&self.work) {
-            return Err(self.in_vain());
+        if is_in_vain(work) {
+            return Err(self.in_vain::<W>());
         }
-        if self.work.messages().iter().any(Message::is_stale) {
+        if work.messages().iter().any(Message::is_stale) {
             // Somebody else has them, or will. Nobody judges their error any more.
             let gone = Err(Failure::release("the connection of the message is gone").into());
-            if self.work.narrow(gone, &mut self.aside, &mut |message, _| !message.is_stale()).is_some() {
-                return Err(self.in_vain());
+            if work.narrow(gone, &mut self.aside, &mut |message, _| !message.is_stale()).is_some() {
+                return Err(self.in_vain::<W>());
             }
         }
-        self.work.again();
-        Ok(self.work.clone())
+        work.again();
+        Ok(work.clone())
     }
 
     /// There is no further try: what is undecided goes back.
-    pub(crate) fn in_vain(&mut self) -> Answer<W> {
-        self.widen(Ok(Outcome::Release.into()))
+    pub(crate) fn in_vain<W: Work>(&mut self) -> Answer<W> {
+        self.widen::<W>(Ok(Outcome::Release.into()))
     }
 
     /// The last answer, with what was decided before it.
-    pub(crate) fn widen(&mut self, answer: Answer<W>) -> Answer<W> {
+    pub(crate) fn widen<W: Work>(&mut self, answer: Answer<W>) -> Answer<W> {
         W::widen(answer, &mut self.aside)
     }
+}
 
-    /// Whatever failed goes back to its broker.
-    #[cold]
-    fn requeue(&self, answer: Answer<W>) -> Answer<W> {
-        let (settings, mut failed, mut allowed) = (&*self.settings, false, None);
-        let answer = self.work.decide(answer, &mut |message, error: &DynError| {
-            failed = true;
-            let attempt = message.attempt().unwrap_or(if message.redelivered() { 2 } else { 1 }).max(1);
-            let again = attempt < settings.attempts
-                && settings.wants(error)
-                && *allowed.get_or_insert_with(|| settings.withdraw());
-            again.then(|| {
-                let after = settings.backoff.delay(attempt);
-                settings.retries(message, error, after);
-                Outcome::Retry { after }
-            })
-        });
-        if !failed {
-            settings.deposit();
+/// The rest before the next try.
+fn between<W: Work>(work: &W, settings: &Settings, rest: Duration) -> Pause {
+    let parks = settings.mode == Mode::Park;
+    pause(rest, generations(work), work.single().filter(|_| parks).map(Nap::new))
+}
+
+/// Ready when there will be no further try, for those who wait for the service.
+pub(crate) fn in_vain(work: &impl Work) -> Pause {
+    pause(Duration::MAX, generations(work), None)
+}
+
+fn generations(work: &impl Work) -> Vec<Arc<Generation>> {
+    let mut generations: Vec<Arc<Generation>> = Vec::with_capacity(1);
+    for message in work.messages() {
+        if !generations.iter().any(|there| Arc::ptr_eq(there, message.generation())) {
+            generations.push(message.generation().clone());
         }
-        answer
     }
+    generations
+}
+
+/// Whatever failed goes back to its broker.
+fn requeue<W: Work>(work: &W, settings: &Settings, answer: Answer<W>) -> Answer<W> {
+    let (mut failed, mut allowed) = (false, None);
+    let answer = work.decide(answer, &mut |message, error: &DynError| {
+        failed = true;
+        let attempt = message.attempt().unwrap_or(if message.redelivered() { 2 } else { 1 }).max(1);
+        let again = attempt < settings.attempts
+            && settings.wants(error)
+            && *allowed.get_or_insert_with(|| settings.withdraw());
+        again.then(|| {
+            let after = settings.backoff.delay(attempt);
+            settings.retries(message, error, after);
+            Outcome::Retry { after }
+        })
+    });
+    if !failed {
+        settings.deposit();
+    }
+    answer
 }
 
 /// No further try would end well: the stack is about to end, or all messages belong to somebody else by now.
@@ -174,14 +179,4 @@ fn is_in_vain(work: &impl Work) -> bool {
     let messages = work.messages();
     messages.first().is_some_and(|first| first.origin().drain().is_some())
         || messages.iter().all(Message::is_stale)
-}
-
-impl<W> fmt::Debug for Tries<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tries")
-            .field("settings", &self.settings)
-            .field("done", &self.done)
-            .field("aside", &self.aside)
-            .finish_non_exhaustive()
-    }
 }

@@ -167,3 +167,52 @@ async fn only_what_the_user_wants_retried_is() {
     assert_eq!(error(service.call(source.message("mixed")).await), "no such order");
     assert_eq!(source.heard(), ["mixed retried after 10ms"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn further_tries_are_made_by_the_service_as_it_was_left() {
+    let handled_by = Arc::new(Mutex::new(Vec::new()));
+    let handler = |name: &'static str| {
+        let handled_by = handled_by.clone();
+        let handler = service_fn(move |_: Message| {
+            handled_by.lock().push(name);
+            std::future::ready(Err::<(), _>(BoxError::from("down")))
+        });
+        tower::util::BoxCloneService::new(handler)
+    };
+    let mut service = RetryLayer::in_place(backoff()).attempts(2).layer(handler("first"));
+    let message = Source::new().message("a");
+    error(service.call(message.clone()).await);
+    *service.get_mut() = handler("second");
+    error(service.clone().call(message.clone()).await);
+    error(service.call(message).await);
+    assert_eq!(*handled_by.lock(), ["first", "first", "second", "second", "second", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_cloned_before_a_rest_but_the_message() {
+    struct Counted(Arc<Mutex<u32>>);
+    impl Clone for Counted {
+        fn clone(&self) -> Self {
+            *self.0.lock() += 1;
+            Self(self.0.clone())
+        }
+    }
+    let clones = Arc::new(Mutex::new(0));
+    let counted = Counted(clones.clone());
+    let handler = service_fn(move |message: Message| {
+        let _counted = &counted;
+        std::future::ready(match message.payload().as_ref() {
+            b"good" => Ok(()),
+            b"bad" => Err(rejected()),
+            _ => Err(BoxError::from("down")),
+        })
+    });
+    let mut service = RetryLayer::in_place(backoff()).attempts(3).layer(handler);
+    let source = Source::new();
+    let before = *clones.lock();
+    assert_eq!(service.call(source.message("good")).await.expect("handled"), Outcome::Ack);
+    error(service.call(source.message("bad")).await);
+    assert_eq!(*clones.lock(), before);
+    error(service.call(source.message("down")).await);
+    assert_eq!(*clones.lock(), before + 1, "one for all further tries");
+}
