@@ -80,9 +80,15 @@ impl Turns {
     /// For drivers: there is nothing to take at the moment.
     #[inline]
     pub fn idle(&self) {
-        if self.idle_asked.load(std::sync::atomic::Ordering::Acquire) {
+        if self.is_idle_asked() {
             self.wake_idle();
         }
+    }
+
+    /// For drivers: whether anybody wants to be told that there is [nothing to take](Self::idle).
+    #[inline]
+    pub fn is_idle_asked(&self) -> bool {
+        self.idle_asked.load(std::sync::atomic::Ordering::Acquire)
     }
 
     #[cold]

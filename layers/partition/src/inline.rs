@@ -116,6 +116,12 @@ impl<S, R, F> Worker<S, R, F> {
         self.request.is_none() && self.turns.wait(self.sequence, u64::MAX, cx)
     }
 
+    /// Its turns, if somebody wants to hear when it has nothing to do.
+    #[inline]
+    fn asked_if_idle(&self) -> Option<Arc<Turns>> {
+        self.turns.is_idle_asked().then(|| self.turns.clone())
+    }
+
     /// Drops what it is busy with, which may panic.
     #[inline(always)]
     fn rest(&mut self) -> thread::Result<()> {
@@ -217,13 +223,15 @@ impl<S, R, F> State<S, R, F> {
         Err(worker)
     }
 
-    /// A worker is free, or a key, or both; at most one of each was missing the other. Gives back whom to wake.
+    /// A worker is free, or a key, or both; at most one of each was missing the other. Gives back whom to wake. `idle`
+    /// are the turns of a worker that has nothing to do, if somebody wants to hear of it.
     #[inline(always)]
     fn release(
         &mut self,
         worker: Option<Hand<S, R, F>>,
         key: Option<u64>,
         gone: &mut Vec<u32>,
+        idle: &mut Option<Arc<Turns>>,
     ) -> Option<Waker> {
         let waits = key.filter(|key| self.queues.finish(*key));
         let mut worker = match (worker, &mut self.free) {
@@ -233,6 +241,7 @@ impl<S, R, F> State<S, R, F> {
                     None => Err(worker),
                 };
                 return back.unwrap_or_else(|worker| {
+                    *idle = worker.asked_if_idle();
                     self.free.put(worker);
                     None
                 });
@@ -259,6 +268,7 @@ impl<S, R, F> State<S, R, F> {
                 Err(back) => worker = back,
             }
         }
+        *idle = worker.asked_if_idle();
         self.free.put(worker);
         None
     }
@@ -407,10 +417,14 @@ where
 
     #[inline(always)]
     fn release(&self, worker: Option<Hand<S, R, S::Future>>, key: Option<u64>) {
-        let mut gone = Vec::new();
+        let (mut gone, mut idle) = (Vec::new(), None);
         let mut state = self.state.lock();
-        let waker = state.release(worker, key, &mut gone);
+        let waker = state.release(worker, key, &mut gone, &mut idle);
         drop(state);
+        // Without the lock, as others are woken: that may run anything.
+        if let Some(turns) = idle {
+            turns.idle();
+        }
         if !gone.is_empty() {
             self.give_back(gone);
         }

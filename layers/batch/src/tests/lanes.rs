@@ -227,3 +227,39 @@ async fn it_fits_where_services_are_shared_between_threads() {
     let service = tower::util::BoxCloneSyncService::new(BatchLayer::new(1).layer(handler));
     assert_eq!(service.oneshot(Message::new("0")).await.expect("handled"), Outcome::Ack);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_nothing_more_closes_its_batch_with_or_without_a_task() {
+    let layers = [
+        PartitionLayer::by_key(1),
+        PartitionLayer::by_key(1).inline(),
+        PartitionLayer::per_key(1),
+        PartitionLayer::per_key(1).inline(),
+        PartitionLayer::unordered(1).inline(),
+    ];
+    for (n, layer) in layers.into_iter().enumerate() {
+        let (handler, gate) = gate();
+        let queue = Queue::new(256);
+        let mut service = layer.layer(BatchLayer::new(50).wait(ms(3_600_000)).ready().layer(handler));
+        let mut answers = Vec::new();
+        for text in ["0", "1"] {
+            let message = Message::builder(text).key(text).generation(queue.generation.clone()).build();
+            answers.push(service.ready().await.expect("ready").call(message));
+        }
+        let answers = tokio::spawn(async move {
+            let [first, second] = <[_; 2]>::try_from(answers).ok().expect("two");
+            tokio::join!(first, second)
+        });
+        let start = tokio::time::Instant::now();
+        let call = gate.next().await;
+        assert_eq!(start.elapsed(), ms(0), "layer {n} waited");
+        assert_eq!(
+            batch(&call),
+            (vec!["0".into(), "1".into()], tower_mq_delivery::ClosedBy::Idle),
+            "layer {n}"
+        );
+        call.answer(Outcome::Ack);
+        let (first, second) = answers.await.expect("no panic");
+        assert_eq!((first.expect("handled"), second.expect("handled")), (Outcome::Ack, Outcome::Ack));
+    }
+}
