@@ -65,6 +65,9 @@
 //! # Shutdown
 //! While the stack drains, a twin goes on waiting for one that runs in this process, which is about to end. What waits
 //! for another process, or for the store, is released.
+//!
+//! # Cancel safety, Panics, Cost
+//! See [`Dedup`].
 
 mod claim;
 #[cfg(feature = "testing")]
