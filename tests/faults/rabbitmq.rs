@@ -326,6 +326,40 @@ async fn what_is_decided_after_the_connection_ended_is_stale() -> Result {
 }
 
 #[tokio::test]
+async fn a_handler_that_outlasts_the_patience_of_the_broker_costs_the_connection_and_nothing_more() -> Result
+{
+    // In milliseconds. Its patience is that of channels that are opened from now on.
+    let set = async |name, value: u32| {
+        node::ctl(&["eval", &format!("application:set_env(rabbit, {name}, {value}).")]).await;
+    };
+    set("channel_tick_interval", 100).await;
+    for kind in KINDS {
+        let queue = TestQueue::declare("outlasts", kind, &[]).await?;
+        set("consumer_timeout", 2_000).await;
+        let mut source = Queue::new(&queue.name).reconnect(quick()).connect(&url()).await?;
+        set("consumer_timeout", 1_800_000).await;
+        queue.publish_orders(3, 3).await?;
+        let endless = next(&mut source).await?;
+        next(&mut source).await?.settle(Outcome::Ack).await?;
+        becomes(&source.handle(), is_connected(2)).await?;
+        assert_eq!(endless.settle(Outcome::Ack).await?, Settlement::Stale);
+        let mut again = Vec::new();
+        for _ in 0..2 {
+            let delivery = next(&mut source).await?;
+            again.push(order(delivery.message()));
+            delivery.settle(Outcome::Ack).await?;
+        }
+        assert_eq!(again, [0, 2], "{kind}");
+        source.handle().close(Drain::Finish);
+        assert!(source.next().await.is_none());
+        closed(&mut source).await?;
+        assert_eq!(queue.ready().await?, 0, "{kind}");
+    }
+    set("channel_tick_interval", 60_000).await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_queue_that_is_gone_after_a_cut_ends_the_source_with_an_error() -> Result {
     let queue = TestQueue::declare("gone", "classic", &[]).await?;
     let proxy = Proxy::start(node::address())?;

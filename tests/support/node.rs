@@ -67,6 +67,11 @@ pub async fn script(what: &str) -> String {
     run(&[what]).await
 }
 
+/// `rabbitmqctl` for the node.
+pub async fn ctl(arguments: &[&str]) -> String {
+    run(&[&["ctl"], arguments].concat()).await
+}
+
 /// Waits until a quorum queue can be used after a restart of its node.
 ///
 /// RabbitMQ 3.10 takes a while to elect the one member that there is, and a call that comes too early is not only
@@ -74,7 +79,7 @@ pub async fn script(what: &str) -> String {
 pub async fn quorum_is_up(queue: &str) {
     let state = format!("element(1, sys:get_state(whereis('%2F_{queue}'))).");
     for _ in 0..30 {
-        if run(&["ctl", "eval", &state]).await.trim() == "leader" {
+        if ctl(&["eval", &state]).await.trim() == "leader" {
             return;
         }
     }

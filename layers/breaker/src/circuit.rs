@@ -133,24 +133,31 @@ impl Circuitry {
     /// A delivery that had this pass has come to its end.
     #[inline]
     pub(crate) fn ended(&self, pass: Pass, verdict: Verdict, generation: Option<&Arc<Generation>>) {
-        match pass {
-            Pass::Closed(epoch) if verdict != Verdict::Neither => {
+        match (pass, verdict) {
+            (Pass::Closed(epoch), Verdict::Good) => {
                 // One of before the last pause says nothing of the present.
-                if self.epoch.load(Ordering::Acquire) == epoch {
-                    self.record.add(verdict == Verdict::Bad);
-                    if verdict == Verdict::Bad {
-                        self.look(epoch, generation);
-                    }
+                if self.is(epoch) {
+                    self.record.add(false);
                 }
             }
-            Pass::Closed(_) | Pass::Last => {}
-            Pass::Probe(probe) => probe.ended(verdict, generation),
+            (Pass::Closed(epoch), Verdict::Bad) => self.failed(epoch, generation),
+            (Pass::Closed(_), Verdict::Neither) | (Pass::Last, _) => {}
+            (Pass::Probe(probe), verdict) => probe.ended(verdict, generation),
         }
     }
 
-    /// Only after a failure: nothing else makes the share grow, but time, which is not to blame.
+    #[inline]
+    fn is(&self, epoch: u32) -> bool {
+        self.epoch.load(Ordering::Acquire) == epoch
+    }
+
+    /// Looks only after a failure: nothing else makes the share grow, but time, which is not to blame.
     #[cold]
-    fn look(&self, epoch: u32, generation: Option<&Arc<Generation>>) {
+    fn failed(&self, epoch: u32, generation: Option<&Arc<Generation>>) {
+        if !self.is(epoch) {
+            return;
+        }
+        self.record.add(true);
         let seen = self.record.seen();
         if self.settings.is_too_bad(seen.failed, seen.all) {
             self.open(epoch, Some(seen), generation);
@@ -160,7 +167,7 @@ impl Circuitry {
     /// Opens, unless somebody else did.
     fn open(&self, epoch: u32, seen: Option<Seen>, generation: Option<&Arc<Generation>>) {
         let mut state = self.state.lock();
-        if self.epoch.load(Ordering::Acquire) != epoch {
+        if !self.is(epoch) {
             return;
         }
         if epoch.is_multiple_of(2) {
@@ -198,6 +205,13 @@ impl Circuitry {
         report(generation, Circuit::Open);
     }
 
+    /// The probe has proved nothing: another one may enter at once.
+    #[cold]
+    fn leave(&self) {
+        self.state.lock().phase = Phase::Open { until: Instant::now() };
+        self.changed.notify_waiters();
+    }
+
     fn close(&self, generation: Option<&Arc<Generation>>) {
         {
             let mut state = self.state.lock();
@@ -213,6 +227,7 @@ impl Circuitry {
 }
 
 impl Probe {
+    #[cold]
     fn ended(mut self, verdict: Verdict, generation: Option<&Arc<Generation>>) {
         let Some(circuit) = self.0.take() else { return };
         match verdict {
@@ -225,10 +240,10 @@ impl Probe {
 }
 
 impl Drop for Probe {
+    #[inline]
     fn drop(&mut self) {
         if let Some(circuit) = &self.0 {
-            circuit.state.lock().phase = Phase::Open { until: Instant::now() };
-            circuit.changed.notify_waiters();
+            circuit.leave();
         }
     }
 }

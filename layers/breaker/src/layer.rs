@@ -132,7 +132,16 @@ impl BreakerLayer {
     /// `None`: the response shows no outcome.
     #[inline]
     pub(crate) fn verdict(&self, outcome: Option<&Outcome>) -> Verdict {
-        let Some(outcome) = outcome else { return Verdict::Good };
+        match outcome {
+            None => Verdict::Good,
+            // By far the most.
+            Some(Outcome::Ack) if self.failure_if.is_none() => Verdict::Good,
+            Some(outcome) => self.weigh(outcome),
+        }
+    }
+
+    #[inline(never)]
+    fn weigh(&self, outcome: &Outcome) -> Verdict {
         let failed = match &self.failure_if {
             Some(failure_if) => failure_if(outcome),
             None => matches!(outcome, Outcome::Retry { .. } | Outcome::Reject { .. }),

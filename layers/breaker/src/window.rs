@@ -104,8 +104,8 @@ impl Ring {
 
     #[inline]
     fn add(&self, new: u8) {
-        let next = self.next.fetch_add(1, Relaxed) as usize;
-        self.put(next % self.places.len(), new);
+        let next = self.next.fetch_add(1, Relaxed);
+        self.put((next % self.places.len() as u32) as usize, new);
     }
 
     #[inline]
@@ -117,6 +117,7 @@ impl Ring {
         }
     }
 
+    #[inline(never)]
     fn count(&self, what: u8, by: i64) {
         if what != EMPTY {
             self.all.fetch_add(by, Relaxed);
@@ -158,6 +159,7 @@ impl Slices {
         (tenths % ((1 << 24) - 1)) as u64 + 1
     }
 
+    #[inline(never)]
     fn add(&self, failed: bool) {
         let now = self.now();
         let add = |old: u64| {

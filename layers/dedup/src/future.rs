@@ -18,7 +18,7 @@ use crate::{Begun, Id, Store, StoreDown, claim::Claim, settings::Settings};
 ///
 /// # Cancel safety
 /// Dropped before its handler has ended, it forgets the id, after the handler is gone.
-#[pin_project(project = ResponseProj)]
+#[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture<S: Service<Message>, St: Store> {
     // Before the claim, so dropped before it: nobody begins with the id while somebody still works on it.
@@ -26,27 +26,26 @@ pub struct ResponseFuture<S: Service<Message>, St: Store> {
     state: State<S::Future, St>,
     claim: Option<Claim<St>>,
     /// What is not called yet. Boxed: mostly there is none.
-    held: Option<Box<Held<S, St>>>,
+    held: Option<Pin<Box<Held<S, St>>>>,
 }
 
 #[pin_project(project = StateProj)]
 enum State<F, St: Store> {
     /// The inner service works.
     Running(#[pin] F),
-    /// The store is asked.
-    Asking(#[pin] St::Begin),
-    /// The id is running elsewhere, or the store has failed.
-    Waiting(#[pin] St::Wait),
-    /// The id may be handled as soon as the inner service is ready.
-    Readying,
     /// It was handled, and the store is told.
     Finishing(#[pin] St::Finish),
-    /// It is over, with this outcome if it was not given yet.
-    Over(Option<Outcome>),
+    /// It was handled before.
+    Acked,
+    /// It is over, unless something is held.
+    Over,
 }
 
 /// A message that is not handed to the inner service yet.
-pub(crate) struct Held<S, St> {
+#[pin_project(project = HeldProj)]
+pub(crate) struct Held<S, St: Store> {
+    #[pin]
+    step: Step<St>,
     service: S,
     ready: bool,
     message: Message,
@@ -55,47 +54,140 @@ pub(crate) struct Held<S, St> {
     round: u32,
     /// Since it waits: until when, and that it holds up the queue.
     stop: Option<Stop>,
-    _stalled: Option<Stalled>,
+    stalled: Option<Stalled>,
+}
+
+#[pin_project(project = StepProj)]
+enum Step<St: Store> {
+    /// The store is asked.
+    Asking(#[pin] St::Begin),
+    /// The id is running elsewhere, or the store has failed.
+    Waiting(#[pin] St::Wait),
+    /// The id may be handled as soon as the inner service is ready.
+    Readying,
 }
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<S, St: Store> Held<S, St> {
-    /// Keeps the service that was made ready.
-    pub(crate) fn new(service: S, message: Message, id: Id, settings: &Arc<Settings<St>>) -> Self {
-        let settings = settings.clone();
-        Self { service, ready: true, message, id, settings, round: 0, stop: None, _stalled: None }
+    /// Keeps the service that was made ready, and asks the store.
+    pub(crate) fn asking(
+        service: S,
+        message: Message,
+        id: Id,
+        settings: &Arc<Settings<St>>,
+    ) -> Pin<Box<Self>> {
+        let (step, settings) = (Step::Asking(settings.store.begin(id)), settings.clone());
+        let (stop, stalled) = (None, None);
+        Box::pin(Self { step, service, ready: true, message, id, settings, round: 0, stop, stalled })
     }
 
-    /// Keeps a service that must be made ready.
-    pub(crate) fn unready(service: S, message: Message, id: Id, settings: &Arc<Settings<St>>) -> Self {
-        Self { ready: false, ..Self::new(service, message, id, settings) }
-    }
-
-    /// It has to wait, from now on if it has not waited before.
-    fn wait(&mut self) -> St::Wait
+    /// Keeps a service that must be made ready, and waits.
+    pub(crate) fn waiting(
+        service: S,
+        message: Message,
+        id: Id,
+        settings: &Arc<Settings<St>>,
+    ) -> Pin<Box<Self>>
     where
         S: Clone,
     {
-        if std::mem::take(&mut self.ready) {
+        let (step, settings) = (Step::Readying, settings.clone());
+        let (stop, stalled) = (None, None);
+        let mut held =
+            Box::pin(Self { step, service, ready: false, message, id, settings, round: 0, stop, stalled });
+        held.as_mut().project().wait();
+        held
+    }
+}
+
+type Answer = Result<Outcome, BoxError>;
+
+impl<S, St> Held<S, St>
+where
+    S: Service<Message> + Clone,
+    S::Error: Into<BoxError>,
+    St: Store,
+{
+    /// Ready when it ends here, or, with `None`, when it is to be handed to the service.
+    fn poll(
+        self: Pin<&mut Self>,
+        claim: &mut Option<Claim<St>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Answer>> {
+        let mut this = self.project();
+        loop {
+            let begun = match this.step.as_mut().project() {
+                StepProj::Readying => {
+                    if !*this.ready
+                        && let Err(error) = ready!(this.service.poll_ready(cx))
+                    {
+                        return Poll::Ready(Some(Err(error.into())));
+                    }
+                    *this.ready = true;
+                    if this.message.is_stale() || this.message.origin().drain() == Some(Drain::Release) {
+                        this.message.origin().report(&Event::NotHandled { message: this.message });
+                        return Poll::Ready(Some(Ok(Outcome::Release)));
+                    }
+                    return Poll::Ready(None);
+                }
+                _ if this.stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) => {
+                    tracing::debug!(
+                        destination = %this.message.destination(),
+                        "a message that waited for its twin, or for the store of ids, goes back to its queue"
+                    );
+                    return Poll::Ready(Some(Ok(Outcome::Release)));
+                }
+                StepProj::Asking(begin) => ready!(begin.poll(cx)),
+                StepProj::Waiting(wait) => {
+                    ready!(wait.poll(cx));
+                    match this.settings.store.begin_now(*this.id) {
+                        Some(begun) => Ok(begun),
+                        None => {
+                            this.step.set(Step::Asking(this.settings.store.begin(*this.id)));
+                            continue;
+                        }
+                    }
+                }
+            };
+            if begun.is_ok() {
+                this.settings.answered();
+            }
+            match begun {
+                Ok(Begun::New(lease)) => {
+                    *claim = Some(Claim::new(this.settings, *this.id, lease, this.message));
+                    this.step.set(Step::Readying);
+                }
+                Ok(Begun::Running) => this.wait(),
+                Ok(Begun::Done) => {
+                    this.message.origin().report(&Event::Duplicate { message: this.message });
+                    return Poll::Ready(Some(Ok(Outcome::Ack)));
+                }
+                Err(error) => {
+                    this.settings.failed(this.message, &error);
+                    match this.settings.down {
+                        StoreDown::Handle => this.step.set(Step::Readying),
+                        StoreDown::Wait => this.wait(),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Clone, St: Store> HeldProj<'_, S, St> {
+    /// It has to wait, from now on if it has not waited before.
+    fn wait(&mut self) {
+        if std::mem::take(self.ready) {
             // As in `call`: what is reserved is given back, in case that the first one waits for it.
-            self.service = self.service.clone();
+            *self.service = self.service.clone();
         }
         if self.stop.is_none() {
-            self.stop = Some(Box::pin(stop(self.message.clone(), self.settings.patience, St::LOCAL)));
-            self._stalled = Some(self.message.turn().stall());
+            *self.stop = Some(Box::pin(stop(self.message.clone(), self.settings.patience, St::LOCAL)));
+            *self.stalled = Some(self.message.turn().stall());
         }
-        self.round += 1;
-        self.settings.store.wait(self.id, self.round - 1)
-    }
-
-    fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
-        self.stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready())
-    }
-
-    /// It must not be handled any more.
-    fn is_lost(&self) -> bool {
-        self.message.is_stale() || self.message.origin().drain() == Some(Drain::Release)
+        self.step.set(Step::Waiting(self.settings.store.wait(*self.id, *self.round)));
+        *self.round += 1;
     }
 }
 
@@ -122,20 +214,12 @@ impl<S: Service<Message>, St: Store> ResponseFuture<S, St> {
         Self { state: State::Running(inner), claim, held: None }
     }
 
-    pub(crate) const fn answered(outcome: Outcome) -> Self {
-        Self { state: State::Over(Some(outcome)), claim: None, held: None }
+    pub(crate) const fn acked() -> Self {
+        Self { state: State::Acked, claim: None, held: None }
     }
 
-    pub(crate) fn asking(held: Held<S, St>) -> Self {
-        let begin = held.settings.store.begin(held.id);
-        Self { state: State::Asking(begin), claim: None, held: Some(Box::new(held)) }
-    }
-
-    pub(crate) fn waiting(mut held: Held<S, St>) -> Self
-    where
-        S: Clone,
-    {
-        Self { state: State::Waiting(held.wait()), claim: None, held: Some(Box::new(held)) }
+    pub(crate) const fn held(held: Pin<Box<Held<S, St>>>) -> Self {
+        Self { state: State::Over, claim: None, held: Some(held) }
     }
 }
 
@@ -146,46 +230,30 @@ where
     S::Error: Into<BoxError>,
     St: Store,
 {
-    type Output = Result<Outcome, BoxError>;
+    type Output = Answer;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let mut this = self.as_mut().project();
-            match this.state.as_mut().project() {
-                StateProj::Running(inner) => {
-                    let answer =
-                        ready!(inner.poll(cx)).map_err(Into::into).and_then(IntoOutcome::into_outcome);
-                    // What the handler holds is freed before anybody else begins with the id.
-                    this.state.set(State::Over(None));
-                    let handled = matches!(answer, Ok(Outcome::Ack));
-                    match this.claim {
-                        Some(claim) if handled && !claim.message().is_dead_lettered() => {
-                            // Nothing of it is left to forget, so the claim may stay.
-                            let Some(finish) = claim.finish() else { return Poll::Ready(answer) };
-                            this.state.set(State::Finishing(finish));
-                        }
-                        claim => {
-                            *claim = None;
-                            return Poll::Ready(answer);
-                        }
-                    }
+            let StateProj::Running(inner) = this.state.as_mut().project() else {
+                match ready!(self.as_mut().poll_else(cx)) {
+                    Some(answer) => return Poll::Ready(answer),
+                    None => continue,
                 }
-                StateProj::Finishing(finish) => {
-                    let finished = ready!(finish.poll(cx));
-                    this.state.set(State::Over(None));
-                    if let (Err(error), Some(claim)) = (&finished, this.claim) {
-                        claim.settings().failed(claim.message(), error);
-                    }
-                    return Poll::Ready(Ok(Outcome::Ack));
+            };
+            let answer = ready!(inner.poll(cx)).map_err(Into::into).and_then(IntoOutcome::into_outcome);
+            // What the handler holds is freed before anybody else begins with the id.
+            this.state.set(State::Over);
+            match this.claim {
+                Some(claim) if matches!(answer, Ok(Outcome::Ack)) && !claim.message().is_dead_lettered() => {
+                    // Nothing of it is left to forget, so the claim may stay.
+                    let Some(finish) = claim.finish() else { return Poll::Ready(answer) };
+                    this.state.set(State::Finishing(finish));
                 }
-                StateProj::Over(outcome) => {
-                    return outcome.take().map_or(Poll::Pending, |outcome| Poll::Ready(Ok(outcome)));
-                }
-                _ => {
-                    if let Some(answer) = ready!(self.as_mut().poll_held(cx)) {
-                        return Poll::Ready(answer);
-                    }
+                claim => {
+                    *claim = None;
+                    return Poll::Ready(answer);
                 }
             }
         }
@@ -199,85 +267,39 @@ where
     S::Error: Into<BoxError>,
     St: Store,
 {
-    /// One step of a message that is held. `Some`: it ends here.
+    /// One step while the inner service does not work. `Some`: it ends here.
     #[cold]
-    fn poll_held(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Outcome, BoxError>>> {
+    fn poll_else(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
         let mut this = self.project();
-        let Some(held) = this.held else { return Poll::Pending };
-        let begun = match this.state.as_mut().project() {
-            StateProj::Readying => {
-                if !held.ready {
-                    match ready!(held.service.poll_ready(cx)) {
-                        Ok(()) => held.ready = true,
-                        Err(error) => {
-                            this.state.set(State::Over(None));
-                            *this.claim = None;
-                            return Poll::Ready(Some(Err(error.into())));
-                        }
-                    }
+        match this.state.as_mut().project() {
+            StateProj::Acked => {
+                this.state.set(State::Over);
+                Poll::Ready(Some(Ok(Outcome::Ack)))
+            }
+            StateProj::Finishing(finish) => {
+                let finished = ready!(finish.poll(cx));
+                this.state.set(State::Over);
+                if let (Err(error), Some(claim)) = (&finished, this.claim) {
+                    claim.settings().failed(claim.message(), error);
                 }
-                return Poll::Ready(Self::start(this));
+                Poll::Ready(Some(Ok(Outcome::Ack)))
             }
-            _ if held.is_stopped(cx) => {
-                tracing::debug!(
-                    destination = %held.message.destination(),
-                    "a message that waited for its twin, or for the store of ids, goes back to its queue"
-                );
-                this.state.set(State::Over(None));
-                return Poll::Ready(Some(Ok(Outcome::Release)));
-            }
-            StateProj::Asking(begin) => ready!(begin.poll(cx)),
-            StateProj::Waiting(wait) => {
-                ready!(wait.poll(cx));
-                match held.settings.store.begin_now(held.id) {
-                    Some(begun) => Ok(begun),
-                    None => {
-                        this.state.set(State::Asking(held.settings.store.begin(held.id)));
-                        return Poll::Ready(None);
-                    }
+            StateProj::Running(_) => Poll::Ready(None),
+            StateProj::Over => {
+                let Some(held) = this.held else { return Poll::Pending };
+                let answer = ready!(held.as_mut().poll(this.claim, cx));
+                // Nothing is polled again if the service panics.
+                let Some(mut held) = this.held.take() else { return Poll::Pending };
+                if answer.is_some() {
+                    *this.claim = None;
+                } else {
+                    let held = held.as_mut().project();
+                    *held.stalled = None;
+                    this.state.set(State::Running(held.service.call(held.message.clone())));
                 }
+                Poll::Ready(answer)
             }
-            _ => return Poll::Pending,
-        };
-        if begun.is_ok() {
-            held.settings.answered();
         }
-        let next = match begun {
-            Ok(Begun::New(lease)) => {
-                *this.claim = Some(Claim::new(&held.settings, held.id, lease, &held.message));
-                State::Readying
-            }
-            Ok(Begun::Running) => State::Waiting(held.wait()),
-            Ok(Begun::Done) => {
-                held.message.origin().report(&Event::Duplicate { message: &held.message });
-                State::Over(Some(Outcome::Ack))
-            }
-            Err(error) => {
-                held.settings.failed(&held.message, &error);
-                match held.settings.down {
-                    StoreDown::Handle => State::Readying,
-                    StoreDown::Wait => State::Waiting(held.wait()),
-                }
-            }
-        };
-        this.state.set(next);
-        Poll::Ready(None)
-    }
-
-    /// Hands the message to the inner service, which is ready.
-    fn start(mut this: ResponseProj<'_, S, St>) -> Option<Result<Outcome, BoxError>> {
-        let held = this.held.take()?;
-        // Nothing is polled again if the service panics.
-        this.state.set(State::Over(None));
-        if held.is_lost() {
-            *this.claim = None;
-            held.message.origin().report(&Event::NotHandled { message: &held.message });
-            return Some(Ok(Outcome::Release));
-        }
-        let Held { mut service, message, _stalled, .. } = *held;
-        drop(_stalled);
-        this.state.set(State::Running(service.call(message)));
-        None
     }
 }
 
@@ -285,11 +307,10 @@ impl<S: Service<Message>, St: Store> fmt::Debug for ResponseFuture<S, St> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             State::Running(_) => "running",
-            State::Asking(_) => "asking",
-            State::Waiting(_) => "waiting",
-            State::Readying => "readying",
             State::Finishing(_) => "finishing",
-            State::Over(_) => "over",
+            State::Acked => "acked",
+            State::Over if self.held.is_some() => "held",
+            State::Over => "over",
         };
         f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
     }

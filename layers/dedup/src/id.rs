@@ -49,6 +49,12 @@ impl Id {
         Self([self.0[0] ^ scope.0[0], self.0[1] ^ scope.0[1]])
     }
 
+    /// One half of it, which is enough to find it by.
+    #[inline]
+    pub(crate) const fn low(self) -> u64 {
+        self.0[1]
+    }
+
     #[inline]
     const fn from_hash(hash: u128) -> Self {
         Self([(hash >> 64) as u64, hash as u64])
@@ -64,7 +70,7 @@ impl Id {
 impl Hash for Id {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0[1]);
+        state.write_u64(self.low());
     }
 }
 

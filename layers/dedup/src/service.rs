@@ -106,20 +106,20 @@ where
     }
 
     fn ask(&mut self, message: Message, id: Id) -> ResponseFuture<S, St> {
-        ResponseFuture::asking(Held::new(self.take(), message, id, &self.settings))
+        ResponseFuture::held(Held::asking(self.take(), message, id, &self.settings))
     }
 
     #[cold]
     fn follow(&mut self, message: Message, id: Id) -> ResponseFuture<S, St> {
         self.decline(&message);
-        ResponseFuture::waiting(Held::unready(self.inner.clone(), message, id, &self.settings))
+        ResponseFuture::held(Held::waiting(self.inner.clone(), message, id, &self.settings))
     }
 
     #[cold]
     fn skip(&mut self, message: &Message) -> ResponseFuture<S, St> {
         self.decline(message);
         message.origin().report(&Event::Duplicate { message });
-        ResponseFuture::answered(Outcome::Ack)
+        ResponseFuture::acked()
     }
 }
 

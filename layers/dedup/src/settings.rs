@@ -49,14 +49,15 @@ impl<St> Settings<St> {
     /// the scope of its name.
     #[inline]
     pub(crate) fn id(&self, message: &Message, last: &mut Option<(u64, Id)>) -> Option<Id> {
+        let properties = message.properties();
         let id = match &self.key {
-            None => Id::of(message.id()?.as_bytes()),
+            None => Id::of(properties.id()?.as_bytes()),
             Some(key) => key(message)?,
         };
         if let Some(scope) = self.scope {
             return Some(id.mixed(scope));
         }
-        if let Some(destination) = message.properties().destination() {
+        if let Some(destination) = properties.destination() {
             return Some(id.mixed(Id::scope(&destination)));
         }
         let origin = message.origin();

@@ -36,7 +36,8 @@
 //!   [`per_key`](PartitionLayer::per_key), a key is held until its batch is answered, and no batch has one key twice.
 //! - A delivery that [parks](tower_mq_delivery::Turn::park) keeps its key and frees its worker with
 //!   [`per_key`](PartitionLayer::per_key) and [`unordered`](PartitionLayer::unordered). Lanes, and whatever runs inline,
-//!   wait for it.
+//!   wait for it. One that resumes runs beside what its worker took meanwhile: for that time more than n handlers run. A
+//!   concurrency limit inside bounds them.
 //!
 //! # Bounds
 //! `poll_ready` reserves a place out of [`capacity`](PartitionLayer::capacity), so no more deliveries than that are

@@ -61,6 +61,9 @@ impl RetryLayer {
     /// it is the same as in place, because nobody could take over: in the lanes of `by_key(n)`, in a partition that
     /// runs inline, without a partition, behind a layer that has passed the message's turn, and for a batch.
     ///
+    /// A message that resumes does not wait for the one that its worker took meanwhile: both run. Where the number of
+    /// handlers must never be exceeded, put a concurrency limit inside.
+    ///
     /// # Order
     /// That of the key is kept: its other messages wait.
     pub const fn park(backoff: Backoff) -> Self {

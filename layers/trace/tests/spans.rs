@@ -3,12 +3,12 @@
 mod record;
 
 use std::{
-    future::{pending, poll_fn},
+    future::pending,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -318,29 +318,6 @@ async fn a_malformed_context_is_logged_and_the_message_handled() {
     assert_eq!(heard.only().field("trace_id"), None);
     let (_, event) = heard.events().pop().expect("an event");
     assert!(event.contains("`traceparent`") && event.contains("begins a trace of its own"), "{event}");
-}
-
-#[tokio::test]
-async fn it_forwards_readiness_and_keeps_the_types() {
-    let (mut mock, mut handle) = tower_test::mock::spawn_layer::<Message, &'static str, _>(TraceLayer::new());
-    handle.allow(0);
-    tokio_test::assert_pending!(mock.poll_ready());
-    handle.allow(1);
-    assert!(mock.is_woken());
-    tokio_test::assert_ready_ok!(mock.poll_ready());
-    let response = mock.call(message());
-    let (_, answer) = handle.next_request().await.expect("called");
-    answer.send_response("any type");
-    assert_eq!(response.await.expect("answered"), "any type");
-}
-
-#[tokio::test]
-async fn after_its_end_a_future_is_never_ready_again() {
-    let service = service_fn(async |_: Message| Ok::<_, BoxError>(Outcome::Ack));
-    let mut service = TraceLayer::new().layer(service);
-    let mut response = pin!(service.call(message()));
-    assert!(poll_fn(|cx| response.as_mut().poll(cx)).await.is_ok());
-    assert!(matches!(response.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! The store in this process.
 
+mod ids;
+
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::HashMap,
     fmt,
     future::{Ready, ready},
     hash::{BuildHasherDefault, Hasher},
@@ -15,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower_mq_delivery::BoxError;
 
+use self::ids::Ids;
 use crate::{Begun, Id, Store};
 
 /// Remembers ids in this process, for a time and up to a number. Clones are the same store.
@@ -36,26 +39,18 @@ struct Shared {
 
 #[derive(Default)]
 struct Shelf {
-    ids: HashMap<Id, State, BuildHasherDefault<Hashed>>,
-    /// Those that are done, and until when they are. All are kept for the same time, so the oldest are the first ones.
-    done: VecDeque<(Id, Instant)>,
+    ids: Ids,
     /// Those who wait for an id that is running: mostly nobody.
     waiting: HashMap<Id, Vec<(u64, Waker)>, BuildHasherDefault<Hashed>>,
     tickets: u64,
     crowded: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    Done,
-}
-
 const FOREVER: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
 
-/// The lease of a [`MemoryStore`]: there is no other process that could break it.
+/// The lease of a [`MemoryStore`]: where the id is. There is no other process that could break it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct MemoryLease(());
+pub struct MemoryLease(usize);
 
 impl MemoryStore {
     /// Remembers up to 100,000 ids, for an hour each.
@@ -88,31 +83,25 @@ impl MemoryStore {
 
     #[inline]
     fn begin_at_once(&self, id: Id) -> Begun<MemoryLease> {
-        let mut shelf = self.0.shelf.lock();
-        match shelf.ids.entry(id) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(State::Running);
-                return Begun::New(MemoryLease(()));
+        let ids = &mut self.0.shelf.lock().ids;
+        if let Some(running) = ids.find(id) {
+            if running {
+                return Begun::Running;
             }
-            Entry::Occupied(there) if *there.get() == State::Running => return Begun::Running,
-            Entry::Occupied(_) => {}
-        }
-        // Done, unless that was too long ago.
-        shelf.expire(Instant::now());
-        match shelf.ids.entry(id) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(State::Running);
-                Begun::New(MemoryLease(()))
+            // Done, unless that was too long ago.
+            ids.expire(Instant::now());
+            if ids.find(id).is_some() {
+                return Begun::Done;
             }
-            Entry::Occupied(_) => Begun::Done,
         }
+        Begun::New(MemoryLease(ids.begin(id)))
     }
 
     /// How many ids it holds: those that are running, and those that are done and still remembered.
     pub fn len(&self) -> usize {
-        let mut shelf = self.0.shelf.lock();
-        shelf.expire(Instant::now());
-        shelf.ids.len()
+        let ids = &mut self.0.shelf.lock().ids;
+        ids.expire(Instant::now());
+        ids.len()
     }
 
     /// It holds no id.
@@ -128,24 +117,16 @@ impl Default for MemoryStore {
 }
 
 impl Shelf {
-    /// Forgets what was done too long ago.
     #[inline]
-    fn expire(&mut self, now: Instant) {
-        while let Some((id, until)) = self.done.front()
-            && *until <= now
-        {
-            self.ids.remove(id);
-            self.done.pop_front();
-        }
+    fn waiters(&mut self, id: Id) -> Option<Vec<(u64, Waker)>> {
+        // Mostly nobody waits for any.
+        if self.waiting.is_empty() { None } else { self.waiting.remove(&id) }
     }
+}
 
-    #[inline]
-    fn waiters(&mut self, id: Id) -> Vec<(u64, Waker)> {
-        match self.waiting.is_empty() {
-            true => Vec::new(),
-            false => self.waiting.remove(&id).unwrap_or_default(),
-        }
-    }
+#[cold]
+fn wake(waiters: Vec<(u64, Waker)>) {
+    waiters.into_iter().for_each(|(_, waker)| waker.wake());
 }
 
 impl Store for MemoryStore {
@@ -166,26 +147,25 @@ impl Store for MemoryStore {
     }
 
     #[inline]
-    fn finish_now(&self, id: Id, _: MemoryLease) -> Result<(), MemoryLease> {
+    fn finish_now(&self, id: Id, lease: MemoryLease) -> Result<(), MemoryLease> {
         let now = Instant::now();
         let mut crowds = false;
         let waiters = {
-            let mut shelf = self.0.shelf.lock();
-            shelf.expire(now);
-            if shelf.done.len() >= self.0.capacity
-                && let Some((oldest, _)) = shelf.done.pop_front()
-            {
-                shelf.ids.remove(&oldest);
+            let shelf = &mut *self.0.shelf.lock();
+            shelf.ids.expire(now);
+            if shelf.ids.done() >= self.0.capacity {
+                shelf.ids.forget_oldest();
                 crowds = !std::mem::replace(&mut shelf.crowded, true);
             }
-            shelf.ids.insert(id, State::Done);
-            shelf.done.push_back((id, now + self.0.ttl));
+            shelf.ids.finish(id, lease.0, now + self.0.ttl);
             shelf.waiters(id)
         };
         if crowds {
             self.0.warn();
         }
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        if let Some(waiters) = waiters {
+            wake(waiters);
+        }
         Ok(())
     }
 
@@ -194,13 +174,16 @@ impl Store for MemoryStore {
         ready(Ok(()))
     }
 
-    fn forget(&self, id: Id, _: MemoryLease) {
+    #[cold]
+    fn forget(&self, id: Id, lease: MemoryLease) {
         let waiters = {
             let mut shelf = self.0.shelf.lock();
-            shelf.ids.remove(&id);
+            shelf.ids.forget(id, lease.0);
             shelf.waiters(id)
         };
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        if let Some(waiters) = waiters {
+            wake(waiters);
+        }
     }
 
     fn wait(&self, id: Id, _: u32) -> Wait {
@@ -259,7 +242,7 @@ impl Future for Wait {
         let Self { shared, id, ticket } = &mut *self;
         let replaced = {
             let mut shelf = shared.shelf.lock();
-            if shelf.ids.get(id) != Some(&State::Running) {
+            if shelf.ids.find(*id) != Some(true) {
                 return Poll::Ready(());
             }
             shelf.tickets += 1;
