@@ -247,7 +247,7 @@ async fn a_worker_that_has_nothing_more_closes_its_batch_with_or_without_a_task(
             answers.push(service.ready().await.expect("ready").call(message));
         }
         let answers = tokio::spawn(async move {
-            let [first, second] = <[_; 2]>::try_from(answers).ok().expect("two");
+            let [first, second] = <[_; 2]>::try_from(answers).expect("two");
             tokio::join!(first, second)
         });
         let start = tokio::time::Instant::now();
