@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower::{Layer, ServiceBuilder, layer::layer_fn};
 use tower_mq::{
-    Backoff, BatchLayer, BreakerLayer, DeadLetterLayer, DedupLayer, Delivery, Message, MetricsLayer,
-    PartitionLayer, RetryLayer, SettleLayer, TraceLayer,
+    AnswerLayer, Backoff, BatchLayer, BreakerLayer, CatchPanicLayer, DeadLetterLayer, DedupLayer, Delivery,
+    Message, MetricsLayer, PartitionLayer, RetryLayer, SettleLayer, TraceLayer,
     source::memory::Broker,
     testing::{
         Recorder,
@@ -58,6 +58,8 @@ async fn what_stands_inside_of_settle() {
     check::<Message, _>(BatchLayer::new(4)).await;
     check::<Message, _>(RetryLayer::in_place(backoff())).await;
     check::<Message, _>(MetricsLayer::process()).await;
+    check::<Message, _>(CatchPanicLayer::new()).await;
+    check::<Message, _>(AnswerLayer::new()).await;
 }
 
 fn backoff() -> Backoff {

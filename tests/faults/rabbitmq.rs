@@ -379,6 +379,24 @@ async fn a_queue_that_is_gone_after_a_cut_ends_the_source_with_an_error() -> Res
 }
 
 #[tokio::test]
+async fn a_password_that_is_another_one_after_a_cut_ends_the_source_with_an_error() -> Result {
+    let queue = TestQueue::declare("password", "classic", &[]).await?;
+    let (proxy, user) = (Proxy::start(node::address())?, queue.name.as_str());
+    node::ctl(&["add_user", user, "first-secret"]).await;
+    node::ctl(&["set_permissions", user, ".*", ".*", ".*"]).await;
+    let url = url_at(proxy.address()).replace("guest:guest", &format!("{user}:first-secret"));
+    let mut source = Queue::new(&queue.name).reconnect(quick()).connect(&url).await?;
+    node::ctl(&["change_password", user, "second-secret"]).await;
+    proxy.cut();
+    assert!(timeout(PATIENCE, source.next()).await?.is_none());
+    let error = closed(&mut source).await.expect_err("nobody asked for the end").to_string();
+    assert!(error.contains(&format!("user `{user}` was not let in")) && !error.contains("secret"), "{error}");
+    assert!(matches!(source.handle().health().state, State::Closed { error: Some(_) }));
+    node::ctl(&["delete_user", user]).await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_source_without_a_broker_can_be_closed_and_gives_up_when_told_to() -> Result {
     let queue = TestQueue::declare("unreachable", "classic", &[]).await?;
     let proxy = Proxy::start(node::address())?;

@@ -2,7 +2,7 @@
 
 mod record;
 
-use tower_mq_delivery::{Delivery, Message};
+use tower_mq_delivery::{Delivery, Message, Publication};
 use tower_mq_testing::contract;
 use tower_mq_trace::TraceLayer;
 
@@ -11,6 +11,7 @@ async fn it_keeps_the_contract_when_somebody_listens() {
     let (heard, _guard) = record::record();
     contract::check::<Message, _>(TraceLayer::new()).await;
     contract::check::<Delivery, _>(TraceLayer::new().continue_trace()).await;
+    contract::check::<Publication, _>(TraceLayer::publisher()).await;
     let spans = heard.spans();
     assert!(!spans.is_empty());
     for span in spans {
