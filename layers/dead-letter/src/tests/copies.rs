@@ -75,7 +75,7 @@ async fn a_destination_that_panics_loses_nothing() {
 async fn whatever_the_target_does_a_message_is_acked_after_a_confirmed_copy_and_has_one_duplicate_at_most() {
     let (lost, stored) = (Lose { stored: false }, Lose { stored: true });
     // The script, then: outcome, copies, tries.
-    let cases: [(&[Act], Outcome, usize, usize); 18] = [
+    let cases: [(&[Act], Outcome, usize, usize); 19] = [
         // Missing, full: it is certain that nothing is stored.
         (&[Refuse], Outcome::Ack, 1, 2),
         (&[Refuse; 7], Outcome::Ack, 1, 8),
@@ -98,6 +98,7 @@ async fn whatever_the_target_does_a_message_is_acked_after_a_confirmed_copy_and_
         (&[PanicInCall], Outcome::Ack, 1, 2),
         (&[PanicInPoll { stored: true }], Outcome::Ack, 2, 2),
         (&[PanicInDrop], Outcome::Ack, 1, 1),
+        (&[PanicInEnd], Outcome::Ack, 1, 1),
     ];
     for (script, outcome, copies, tries) in cases {
         let (target, source) = (Target::new(script.iter().copied()), Source::new());

@@ -49,6 +49,8 @@ enum Act {
     },
     /// Confirmed, and the future panics when it is dropped.
     PanicInDrop,
+    /// Confirmed, and the publisher panics when it is dropped.
+    PanicInEnd,
 }
 use Act::*;
 
@@ -79,7 +81,7 @@ impl Target {
 
     /// The publisher, which knows nothing of the tests.
     fn publisher(&self) -> Publisher {
-        Publisher { target: self.clone(), act: None }
+        Publisher { target: self.clone(), act: None, panics: false }
     }
 
     fn copies(&self) -> usize {
@@ -108,11 +110,18 @@ struct Publisher {
     target: Target,
     /// What the try that this instance was readied for is to come to.
     act: Option<Act>,
+    panics: bool,
 }
 
 impl Clone for Publisher {
     fn clone(&self) -> Self {
         self.target.publisher()
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        assert!(!self.panics, "in the end");
     }
 }
 
@@ -141,11 +150,13 @@ impl Service<Publication> for Publisher {
         let played = self.target.0.clone();
         played.calls.fetch_add(1, Ordering::Relaxed);
         assert!(act != PanicInCall, "in call");
+        self.panics = act == PanicInEnd;
         played.open.fetch_add(1, Ordering::Relaxed);
         let open = played.open.clone();
         let playing = async move {
             if let Confirm
             | PanicInDrop
+            | PanicInEnd
             | Lose { stored: true }
             | Hang { stored: true }
             | PanicInPoll { stored: true } = act

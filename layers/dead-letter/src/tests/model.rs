@@ -17,13 +17,14 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(PanicInReady),
         1 => Just(PanicInCall),
         1 => Just(PanicInDrop),
+        1 => Just(PanicInEnd),
     ]
 }
 
 /// Whether the copy is stored, and whether that is known.
 fn result(act: Act) -> (bool, Option<bool>) {
     match act {
-        Confirm | PanicInDrop => (true, Some(true)),
+        Confirm | PanicInDrop | PanicInEnd => (true, Some(true)),
         Refuse | NeverReady | NotReady | PanicInReady => (false, Some(false)),
         PanicInCall => (false, None),
         Lose { stored } | Hang { stored } | PanicInPoll { stored } => (stored, None),
