@@ -90,7 +90,8 @@ impl Seats {
             }
         }
         drop(row);
-        drop(unwanted);
         wakers.into_iter().for_each(Waker::wake);
+        // What nobody wants may panic when it is dropped: the others have heard by then.
+        drop(unwanted);
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::time::advance;
 use tower::Layer;
-use tower_mq_delivery::{ClosedBy, Outcome};
+use tower_mq_delivery::{ClosedBy, Outcome, Outcomes};
 use tower_mq_testing::gate;
 
 use super::{Queue, answered, batch, join, ms, rest};
@@ -94,4 +94,41 @@ async fn a_batch_whose_first_member_went_waits_no_longer_than_that_one_would_hav
     drop(first);
     assert_eq!(batch(&gate.next().await).0, ["1"]);
     assert_eq!(joined.elapsed(), ms(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_others_are_answered_when_a_result_that_nobody_wants_panics() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("an error that panics when it is dropped")]
+    struct Fragile;
+
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+
+    let (handler, gate) = gate();
+    let (mut service, lane) = (BatchLayer::new(2).layer(handler), Queue::new(256).lane());
+    let first = join(&mut service, lane.message("0")).await;
+    let mut second = join(&mut service, lane.message("1")).await;
+    let call = gate.next().await;
+    drop(first);
+    call.answer(Outcomes::Each(vec![Err(Fragile.into()), Ok(Outcome::Ack)]));
+    rest().await;
+    assert_eq!(answered(&mut second).expect("handled"), "ack");
+    assert!(service.owners().holds_nothing());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_for_a_batch_that_has_lost_all_its_members() {
+    let (handler, _gate) = gate();
+    let layer = BatchLayer::new(3).wait(ms(3_600_000));
+    let (mut service, lane) = (layer.layer(handler), Queue::new(256).lane());
+    let members = [join(&mut service, lane.message("0")).await, join(&mut service, lane.message("1")).await];
+    rest().await;
+    drop(members);
+    rest().await;
+    assert_eq!(service.owners().remembered(), 0, "its task has ended");
+    assert!(service.owners().holds_nothing());
 }
