@@ -163,7 +163,7 @@ fn play_all(batches: bool, expected: &[&str]) {
     }
 }
 
-const HAPPENS: [&str; 20] = [
+const HAPPENS: [&str; 23] = [
     "abandoned",
     "circuit open",
     "connection lost",
@@ -171,6 +171,8 @@ const HAPPENS: [&str; 20] = [
     "copy refused",
     "copy unsure",
     "dead lettered",
+    "drain to finish",
+    "drain to release",
     "dropped",
     "duplicate",
     "error",
@@ -184,6 +186,7 @@ const HAPPENS: [&str; 20] = [
     "stale",
     "time-out",
     "two copies",
+    "unreadable",
 ];
 
 #[test]

@@ -171,7 +171,7 @@ async fn keeps_its_promises(batches: bool) -> Result {
     }
     println!("{covered:#?}");
     // What happens in every run. The rest is left to chance, and to the runs on a paused clock.
-    for what in ["connection lost", "dead lettered", "duplicate", "stale"] {
+    for what in ["connection lost", "dead lettered", "drain to release", "duplicate", "stale", "unreadable"] {
         assert!(covered.contains_key(what), "{what} never happens: {covered:#?}");
     }
     Ok(())

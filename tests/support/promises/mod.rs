@@ -28,6 +28,9 @@ pub use watched::Watched;
 /// The header that tells which message it is.
 pub const NUMBER: &str = "n";
 
+/// A payload that no handler is given.
+const UNREADABLE: &[u8] = b"\xff";
+
 /// All that happened. Clones are the same.
 #[derive(Clone)]
 pub struct World(Arc<Mutex<Seen>>);
@@ -169,6 +172,10 @@ impl World {
     pub fn draining(&self, drain: Drain) {
         let mut seen = self.lock();
         seen.note(|| format!("drain {drain:?}"));
+        seen.cover(match drain {
+            Drain::Finish => "drain to finish",
+            _ => "drain to release",
+        });
         seen.drain = Some(drain);
     }
 
@@ -238,7 +245,7 @@ impl Seen {
             None => (self.random.u8(0..4) > 0).then(|| format!("id-{n}")),
         };
         let payload: Bytes = match self.random.u8(0..12) {
-            0 => Bytes::from_static(b"\xff"),
+            0 => Bytes::from_static(UNREADABLE),
             _ => format!("order {n}").into(),
         };
         let mut message = Message::builder(payload.clone()).maybe_key(key.clone()).header(NUMBER, n as i64);

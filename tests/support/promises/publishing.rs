@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tower::{Service, ServiceExt, util::BoxCloneService};
 use tower_mq::{BoxError, NotStored, Publication, Receipt};
 
-use super::{Seen, Taken, World};
+use super::{Seen, Taken, UNREADABLE, World};
 
 /// Stores the dead letters, and is not always able to.
 #[derive(Clone)]
@@ -108,6 +108,9 @@ impl Seen {
         let delivery = self.delivery_of(&copy.message).expect("a copy is of a delivery");
         if copy.message.payload() != &self.letters[n].payload {
             self.broke(format!("promise 3: the copy of message {n} is not its copy"));
+        }
+        if &self.letters[n].payload[..] == UNREADABLE {
+            self.cover("unreadable");
         }
         if self.deliveries[delivery].succeeded {
             self.broke(format!("promise 3: message {n} is copied and was handled, delivery {delivery}"));
