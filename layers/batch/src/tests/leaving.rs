@@ -132,3 +132,16 @@ async fn nothing_waits_for_a_batch_that_has_lost_all_its_members() {
     assert_eq!(service.owners().remembered(), 0, "its task has ended");
     assert!(service.owners().holds_nothing());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_goes_leaves_its_place_to_others_at_once() {
+    let (handler, _gate) = gate();
+    let layer = BatchLayer::new(3).wait(ms(3_600_000));
+    let (mut service, lane) = (layer.layer(handler), Queue::new(256).lane());
+    let before = service.owners().places().available_permits();
+    let first = join(&mut service, lane.message("0")).await;
+    let _second = join(&mut service, lane.message("1")).await;
+    assert_eq!(service.owners().places().available_permits(), before - 2);
+    drop(first);
+    assert_eq!(service.owners().places().available_permits(), before - 1);
+}

@@ -152,3 +152,32 @@ async fn a_service_that_will_never_be_ready_is_told_to_all_who_wait_and_who_come
     rest().await;
     assert_eq!(answered(&mut running).expect("what runs is finished"), "ack");
 }
+
+#[tokio::test(start_paused = true)]
+async fn members_whose_generation_ends_while_readiness_is_asked_for_are_not_handled() {
+    #[derive(Clone)]
+    struct Ends(Door, Arc<tower_mq_delivery::Generation>);
+
+    impl Service<Batch<Message>> for Ends {
+        type Response = tower_mq_delivery::Outcomes;
+        type Error = BoxError;
+        type Future = <Door as Service<Batch<Message>>>::Future;
+
+        fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+            self.1.end();
+            self.0.poll_ready(cx)
+        }
+
+        fn call(&mut self, batch: Batch<Message>) -> Self::Future {
+            self.0.call(batch)
+        }
+    }
+
+    let ((handler, gate), queue) = (gate(), Queue::new(256));
+    let ends = Ends(Door::new(handler), queue.generation.clone());
+    let (mut service, lane) = (BatchLayer::new(1).layer(ends), queue.lane());
+    let mut member = join(&mut service, lane.message("0")).await;
+    rest().await;
+    assert_eq!(answered(&mut member).expect("decided"), "release");
+    assert_eq!(gate.waiting(), 0);
+}
