@@ -68,6 +68,33 @@ fn a_full_store_grows_no_more() {
 }
 
 #[test]
+fn a_lease_of_another_store_ends_nothing() {
+    let [ours, theirs] = [(); 2].map(|()| MemoryStore::new());
+    let lease = |store: &MemoryStore, n| match store.begin_now(id(n)) {
+        Some(Begun::New(lease)) => lease,
+        _ => panic!("it is new"),
+    };
+    let (first, second) = (lease(&ours, 1), lease(&ours, 2));
+    let (other, same) = (lease(&theirs, 3), lease(&theirs, 2));
+    drop(ours.finish(id(3), other));
+    drop(ours.finish(id(2), second));
+    ours.forget(id(2), same);
+    assert_eq!((ours.begin_now(id(1)), ours.begin_now(id(2))), (Some(Begun::Running), Some(Begun::Done)));
+    drop(ours.finish(id(1), first));
+    assert_eq!(ours.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_places_of_ids_that_fell_out_of_their_time_are_taken_again() {
+    let store = MemoryStore::new().ttl(Duration::from_secs(10));
+    for round in 0..10 {
+        assert!((0..100).all(|n| run(&store, 100 * round + n)));
+        tokio::time::advance(Duration::from_secs(10)).await;
+    }
+    assert!(store.is_empty() && store.0.shelf.lock().ids.capacity() <= 256);
+}
+
+#[test]
 #[should_panic(expected = "`capacity` must be 1 or more")]
 fn a_store_without_room_is_refused() {
     let _store = MemoryStore::new().capacity(0);
