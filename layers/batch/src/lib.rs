@@ -67,6 +67,8 @@
 //! - Put Retry inside: it repeats the failed members alone, before the next batch starts. Outside, a failed member joins
 //!   a later batch, behind younger messages of its key.
 //! - A timeout inside times the handler of a batch; outside it counts the time in which the batch gathers, too.
+//! - Put a concurrency limit inside, where it counts batches. Outside it counts members: a batch is then never larger
+//!   than the limit, and each one waits its whole [`wait`](BatchLayer::wait), also with [`ready`](BatchLayer::ready).
 //!
 //! # Answers
 //! One outcome for all members, or one for each, in order:

@@ -58,6 +58,7 @@
 //! - Put it outside of Partition, where one breaker speaks for all lanes. What the lanes have queued already is handled
 //!   all the same: a small [window](tower_mq_delivery::Origin::window) of the source keeps that short. Inside, each lane
 //!   waits with a delivery in its hand, and one probe at a time goes through all of them.
+//! - Put a timeout inside: a probe that never ends keeps the queue paused until the stack drains.
 //! - Each service that the layer makes has a breaker of its own; the clones of a service share it.
 //!
 //! # Shutdown
