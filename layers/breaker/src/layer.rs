@@ -75,7 +75,7 @@ impl BreakerLayer {
     /// ```
     ///
     /// The time goes on in steps of a tenth. A look at the clock is added to the cost of each delivery. A
-    /// number is one allocation, four bytes for each, when a service is made.
+    /// number is one allocation, a byte for each, when a service is made.
     ///
     /// # Panics
     /// If it is 0.
