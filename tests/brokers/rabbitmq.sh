@@ -17,22 +17,14 @@ dir=$(realpath -m "${TOWER_MQ_RABBITMQ_DIR:-${TMPDIR:-/tmp}/tower-mq-rabbitmq-$(
 bin=/usr/lib/rabbitmq/bin # Debian's wrappers in /usr/sbin change the user and read the system's settings
 patience=90               # seconds until a start is given up
 
-say() { echo "rabbitmq.sh: $*" >&2; }
-die() { say "$@"; exit 1; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+# shellcheck source=tests/support/server.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../support/server.sh"
 
 # The process id of our beam or epmd ($1), if it runs and is not a stranger that got the same number.
 alive() {
   local pid
   pid=$(cat "$dir/$1.pid" 2>/dev/null) || return 1
   grep -Fqxz "RABBITMQ_PID_FILE=$dir/node.pid" "/proc/$pid/environ" 2>/dev/null && echo "$pid"
-}
-
-# Below 32768: the kernel gives the ports above it to outgoing connections, also while the node is down.
-free_port() {
-  local port
-  while port=$((20000 + RANDOM % 12000)); answers "$port"; do :; done
-  echo "$port"
 }
 
 ports() {
@@ -51,27 +43,6 @@ node_environment() {
   export RABBITMQ_GENERATED_CONFIG_DIR=$dir/generated RABBITMQ_SCHEMA_DIR=$dir/schema
   export RABBITMQ_MNESIA_BASE=$dir/data RABBITMQ_LOG_BASE=$dir/log RABBITMQ_LOGS=$dir/log/node.log
   export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=$local_only RABBITMQ_CTL_ERL_ARGS=$local_only
-}
-
-install_package() {
-  [ ! -x $bin/rabbitmq-server ] || return 0
-  command -v apt-get >/dev/null || die "RabbitMQ is missing and this machine has no apt-get: install rabbitmq-server by hand"
-  local root='' policy=/usr/sbin/policy-rc.d log forbid=false status=0
-  [ "$(id -u)" = 0 ] || root=sudo
-  log=$(mktemp)
-  apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"; }
-  # The package would start the machine's own broker and epmd.
-  if [ ! -e $policy ]; then
-    forbid=true
-    printf '#!/bin/sh\nexit 101\n' | $root install -m 755 /dev/stdin $policy
-  fi
-  say "installing rabbitmq-server"
-  { apt install -y --no-install-recommends rabbitmq-server ||
-    { apt update && apt install -y --no-install-recommends rabbitmq-server; }; } >"$log" 2>&1 || status=$?
-  if $forbid; then $root rm -f $policy; fi
-  if [ $status != 0 ]; then tail -n 20 "$log" >&2; fi
-  rm -f "$log"
-  [ $status = 0 ] || die "apt-get could not install rabbitmq-server"
 }
 
 configure() {
@@ -146,7 +117,7 @@ end_processes() { # with signal $1, with SIGKILL when that takes more than 15 s
 }
 
 case ${1:-} in
-  install) install_package ;;
+  install) [ -x $bin/rabbitmq-server ] || install_package rabbitmq-server ;;
   start) start ;;
   kill) end_processes KILL ;;
   stop) end_processes TERM; rm -rf "$dir" ;;

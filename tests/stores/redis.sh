@@ -13,9 +13,8 @@ exec </dev/null
 dir=$(realpath -m "${TOWER_MQ_REDIS_DIR:-${TMPDIR:-/tmp}/tower-mq-redis-$(id -u)}")
 patience=30 # seconds until a start is given up
 
-say() { echo "redis.sh: $*" >&2; }
-die() { say "$@"; exit 1; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+# shellcheck source=tests/support/server.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../support/server.sh"
 
 # The process id of our server, if it runs and is not a stranger that got the same number.
 alive() {
@@ -24,38 +23,10 @@ alive() {
   [ "$(readlink "/proc/$pid/cwd" 2>/dev/null)" = "$dir" ] && echo "$pid"
 }
 
-# Below 32768: the kernel gives the ports above it to outgoing connections.
-free_port() {
-  local port
-  while port=$((20000 + RANDOM % 12000)); answers "$port"; do :; done
-  echo "$port"
-}
-
 url() {
   [ -s "$dir/server" ] || die "no server in $dir: run '$0 start' first"
   read -r port password <"$dir/server"
   echo "redis://:$password@127.0.0.1:$port/0"
-}
-
-install_package() {
-  ! command -v redis-server >/dev/null || return 0
-  command -v apt-get >/dev/null || die "Redis is missing and this machine has no apt-get: install redis-server by hand"
-  local root='' policy=/usr/sbin/policy-rc.d log forbid=false status=0
-  [ "$(id -u)" = 0 ] || root=sudo
-  log=$(mktemp)
-  apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"; }
-  # The package would start the machine's own server.
-  if [ ! -e $policy ]; then
-    forbid=true
-    printf '#!/bin/sh\nexit 101\n' | $root install -m 755 /dev/stdin $policy
-  fi
-  say "installing redis-server"
-  { apt install -y --no-install-recommends redis-server ||
-    { apt update && apt install -y --no-install-recommends redis-server; }; } >"$log" 2>&1 || status=$?
-  if $forbid; then $root rm -f $policy; fi
-  if [ $status != 0 ]; then tail -n 20 "$log" >&2; fi
-  rm -f "$log"
-  [ $status = 0 ] || die "apt-get could not install redis-server"
 }
 
 start() {
@@ -102,7 +73,7 @@ stop() {
 }
 
 case ${1:-} in
-  install) install_package ;;
+  install) command -v redis-server >/dev/null || install_package redis-server ;;
   start) start ;;
   stop) stop ;;
   url) url ;;
