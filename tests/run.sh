@@ -69,7 +69,9 @@ rabbitmq() {
   cargo test "${features[@]}" --features __brokers --test rabbitmq || failed=1
   cargo test "${features[@]}" --features __brokers --test rabbitmq_contract || failed=1
   cargo test "${features[@]}" --features __brokers --test rabbitmq_stack || failed=1
-  # A fault hits every test on the node, so these run one after the other.
+  # A fault hits every test on the node, so these run one after the other, on a node without the queues of the others.
+  "$rabbitmq_script" stop
+  TOWER_MQ_RABBITMQ_URL=$("$rabbitmq_script" start)
   cargo test "${features[@]}" --features __brokers --test rabbitmq_dead_letter -- --test-threads=1 || failed=1
   cargo test "${features[@]}" --features __brokers --test rabbitmq_faults -- --test-threads=1 || failed=1
   return "$failed"
